@@ -27,10 +27,14 @@ struct tensor {
 };
 
 /* quant.c: layout of the stored types. */
-const char *tensor_type_name(int type); /* NULL: unknown or unsupported */
-int tensor_block(int type);             /* values a block: 1, 32 or 256; k is a multiple of it */
-size_t tensor_row_bytes(int type, int64_t k);
+const char *tensor_type_name(int type);      /* "Q4_1"; NULL: unknown or unsupported */
+int tensor_type_find(const char *name);      /* ASCII case ignored; -1: none of that name */
+int tensor_block(int type);                  /* values a block: 1, 32 or 256; 0: unsupported */
+size_t tensor_row_bytes(int type, int64_t k); /* 0: unsupported, k no multiple of the block, too big */
 /* Plain unpack of one row to floats: the definition of what the bytes mean. */
 void tensor_row_unpack(const struct tensor *t, int64_t row, float *out);
+
+/* quant_pack.c: floats to a stored type, plainly, for tests and tools. out: tensor_row_bytes. */
+void tensor_row_pack(int type, int64_t k, const float *in, void *out);
 
 #endif
