@@ -69,13 +69,15 @@ struct backend_ops {
     void (*upload)(struct backend *b, void *dst, const void *src, size_t size_bytes);
     void (*download)(struct backend *b, void *dst, const void *src, size_t size_bytes);
     size_t (*act_bytes)(struct backend *b, int32_t rows, int32_t k);
-    /* Re-lays tensors of one type and K once, at load. The parts' data may go afterwards. */
+    /* Re-lays tensors of one K once, at load; their types may differ (Q4_K_M files store some V
+     * in Q6_K beside Q and K in Q4_K). The parts' data may go afterwards. */
     struct weight *(*pack)(struct backend *b, const struct tensor *parts, int n_parts,
                            enum weight_shape shape, struct err *err);
     void (*unpack)(struct backend *b, struct weight *w); /* frees it */
 
     /* ---- K/V pool ---- */
     size_t (*block_bytes)(struct backend *b, const struct attention_shape *shape);
+    /* Slots hold anything at first, NaN included: attention never reads one before its write. */
     int (*pool_open)(struct backend *b, const struct attention_shape *shape, struct err *err);
     void (*pool_close)(struct backend *b);
 

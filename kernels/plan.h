@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include "base/err.h"
 
+#define PLAN_RECENT 64 /* ids that the repeat penalty looks back over */
+
 /* Copy the first n_tokens slots of block src into block dst, in every layer, K and V. */
 struct plan_copy {
     int32_t src, dst, n_tokens;
@@ -27,7 +29,7 @@ struct plan_seq {
 
 /* How the next token after `row` is chosen. Every array is a range of the plan's pools. */
 struct plan_sample {
-    int32_t row;                 /* the last row of its sequence */
+    int32_t row;                 /* the last of its sequence; any row when logits are measured */
     int32_t position;            /* of the token to be drawn = number of ids before it */
     uint64_t seed;
     int32_t branch;
@@ -36,7 +38,7 @@ struct plan_sample {
     float top_p, min_p;          /* 1 and 0: off */
     float repeat;                /* 1: off; over the ids in recent */
     float presence, frequency;   /* 0: off; over the ids in counts */
-    int32_t recent_at, n_recent; /* plan->recent: the last 64 ids of the sequence, duplicates kept */
+    int32_t recent_at, n_recent; /* plan->recent: the last PLAN_RECENT ids, duplicates kept */
     int32_t counts_at, n_counts; /* plan->counts: distinct ids this generation made, with counts */
     int32_t bias_at, n_bias;     /* plan->bias: added to the logit; -INFINITY bans an id */
 };
