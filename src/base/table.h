@@ -1,7 +1,7 @@
 /* table.h - hash table from byte strings to pointers (XXH3 with a per-process seed).
  *
- * Open addressing with linear probing and backward-shift deletion; keys are copied. Growth is
- * done in slices, a few slots an operation, so that no single call stalls the main thread.
+ * Keys are copied. Growth is done in slices, a few buckets an operation, so that no single call
+ * stalls the main thread.
  * table_scan is a stable cursor walk as Redis' SCAN promises: every key that is there for the
  * whole walk is returned at least once, also across growth. */
 #ifndef BASE_TABLE_H
@@ -30,7 +30,8 @@ bool table_next(const struct table *t, size_t *at, struct bytes *key, void **val
 #define TABLE_FOREACH(t, key, value)                                                              \
     for (size_t at_##value = 0; table_next((t), &at_##value, &(key), (void **)&(value));)
 
-/* Visits at least one bucket from cursor and returns the next cursor, 0 at the end. */
+/* Visits one bucket from cursor and returns the next cursor, 0 at the end. The table must not change
+ * meanwhile: the visitor collects. */
 uint64_t table_scan(const struct table *t, uint64_t cursor,
                     void (*visit)(void *arg, struct bytes key, void *value), void *arg);
 

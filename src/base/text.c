@@ -1,0 +1,199 @@
+/* text.c - numbers as Redis reads them, and its glob patterns (declared in str.h). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/str.h"
+
+/* Digits only, no leading zero, fits 64 bits. */
+static bool parse_digits(const char *s, size_t n, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (n == 0 || n > 20 || (n > 1 && s[0] == '0'))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || __builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(s[i] - '0'), &value))
+            return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool parse_u64(struct bytes text, uint64_t *out)
+{
+    return parse_digits(text.data, text.len, out);
+}
+
+bool parse_i64(struct bytes text, int64_t *out)
+{
+    bool negative = text.len > 0 && text.data[0] == '-';
+    uint64_t value;
+    if (!parse_digits(text.data + negative, text.len - negative, &value))
+        return false;
+    if (negative ? value == 0 || value > (uint64_t)INT64_MAX + 1 : value > INT64_MAX)
+        return false;
+    *out = negative ? (int64_t)(0 - value) : (int64_t)value;
+    return true;
+}
+
+/* [-] digits [. digits] [e [+-] digits], with a digit on at least one side of the point. */
+static bool looks_real(struct bytes t)
+{
+    size_t i = t.len > 0 && t.data[0] == '-', digits = 0, exponent = 0;
+    for (; i < t.len && t.data[i] >= '0' && t.data[i] <= '9'; i++)
+        digits++;
+    if (i < t.len && t.data[i] == '.')
+        for (i++; i < t.len && t.data[i] >= '0' && t.data[i] <= '9'; i++)
+            digits++;
+    if (digits && i < t.len && (t.data[i] == 'e' || t.data[i] == 'E')) {
+        i++;
+        i += i < t.len && (t.data[i] == '-' || t.data[i] == '+');
+        for (; i < t.len && t.data[i] >= '0' && t.data[i] <= '9'; i++)
+            exponent++;
+        if (!exponent)
+            return false;
+    }
+    return digits && i == t.len;
+}
+
+bool parse_real(struct bytes text, double *out)
+{
+    char copy[64];
+    if (text.len >= sizeof copy || !looks_real(text))
+        return false;
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    /* The program never calls setlocale, so strtod reads the C locale's point. */
+    double value = strtod(copy, NULL);
+    if (!isfinite(value))
+        return false;
+    *out = value;
+    return true;
+}
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+/* A whole number followed by one of the units; none means the first. */
+static bool parse_with_unit(struct bytes text, const struct unit *units, uint64_t *out)
+{
+    size_t n = 0;
+    uint64_t value;
+    while (n < text.len && text.data[n] >= '0' && text.data[n] <= '9')
+        n++;
+    if (!parse_digits(text.data, n, &value))
+        return false;
+    struct bytes unit = {text.data + n, text.len - n};
+    for (; units->name; units++)
+        if (bytes_equal_nocase(unit, units->name))
+            return !__builtin_mul_overflow(value, units->factor, out);
+    return false;
+}
+
+bool parse_size(struct bytes text, uint64_t *bytes)
+{
+    static const struct unit units[] = {
+        {"", 1},         {"b", 1},          {"k", 1000},     {"kb", 1 << 10}, {"m", 1000000},
+        {"mb", 1 << 20}, {"g", 1000000000}, {"gb", 1 << 30}, {NULL, 0},
+    };
+    return parse_with_unit(text, units, bytes);
+}
+
+bool parse_duration(struct bytes text, int64_t *ms)
+{
+    static const struct unit units[] = {
+        {"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {NULL, 0},
+    };
+    uint64_t value;
+    if (!parse_with_unit(text, units, &value) || value > INT64_MAX)
+        return false;
+    *ms = (int64_t)value;
+    return true;
+}
+
+int format_i64(char out[24], int64_t value)
+{
+    return snprintf(out, 24, "%lld", (long long)value);
+}
+
+int format_real(char out[40], double value)
+{
+    for (int precision = 1; precision <= 17; precision++) {
+        int n = snprintf(out, 40, "%.*g", precision, value);
+        if (strtod(out, NULL) == value || precision == 17)
+            return n;
+    }
+    return 0;
+}
+
+static unsigned char fold(unsigned char c, bool nocase)
+{
+    return nocase && c >= 'A' && c <= 'Z' ? c + 32 : c;
+}
+
+/* Matches one character against the class that starts after '['; *next is set past the ']'. */
+static bool match_class(struct bytes p, size_t at, unsigned char c, bool nocase, size_t *next)
+{
+    bool negated = at < p.len && p.data[at] == '^', hit = false;
+    at += negated;
+    c = fold(c, nocase);
+    for (; at < p.len && p.data[at] != ']'; at++) {
+        if (p.data[at] == '\\' && at + 1 < p.len)
+            at++;
+        unsigned char low = fold((unsigned char)p.data[at], nocase), high = low;
+        if (at + 2 < p.len && p.data[at + 1] == '-') {
+            at += 2;
+            high = fold((unsigned char)p.data[at], nocase);
+            if (low > high) {
+                unsigned char swap = low;
+                low = high;
+                high = swap;
+            }
+        }
+        hit |= c >= low && c <= high;
+    }
+    *next = at < p.len ? at + 1 : at;
+    return hit != negated;
+}
+
+/* One pattern element other than '*' against one character; *next is set past the element. */
+static bool match_one(struct bytes p, size_t at, unsigned char c, bool nocase, size_t *next)
+{
+    *next = at + 1;
+    if (p.data[at] == '?')
+        return true;
+    if (p.data[at] == '[')
+        return match_class(p, at + 1, c, nocase, next);
+    if (p.data[at] == '\\' && at + 1 < p.len) {
+        at++;
+        *next = at + 1;
+    }
+    return fold((unsigned char)p.data[at], nocase) == fold(c, nocase);
+}
+
+/* Only the last star is ever taken back, so the time is at most pattern x text. */
+bool glob_match(struct bytes pattern, struct bytes text, bool nocase)
+{
+    size_t p = 0, t = 0, star = SIZE_MAX, star_text = 0, next;
+    while (t < text.len) {
+        if (p < pattern.len && pattern.data[p] == '*') {
+            star = ++p;
+            star_text = t;
+        } else if (p < pattern.len &&
+                   match_one(pattern, p, (unsigned char)text.data[t], nocase, &next)) {
+            p = next;
+            t++;
+        } else if (star != SIZE_MAX) {
+            p = star;
+            t = ++star_text;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern.len && pattern.data[p] == '*')
+        p++;
+    return p == pattern.len;
+}
