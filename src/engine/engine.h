@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/str.h"
+#include "cache/namespace.h"
 #include "kernels/plan.h"
 #include "model/tokenizer.h"
 #include "runner/runner.h"
@@ -35,14 +36,6 @@ enum gen_finish {
     GEN_N_FINISHES
 };
 const char *gen_finish_name(enum gen_finish f); /* "stop" ... */
-
-/* Root of a tree of the prefix index. Compared field by field, never by a digest. */
-struct cache_namespace {
-    uint64_t model_digest;
-    uint64_t user;    /* 0 when prefixes are shared across users */
-    int32_t kv_type;
-    uint32_t epoch;
-};
 
 struct gen_options {
     int64_t max_tokens;         /* of the generation as a whole, resumed ids included */

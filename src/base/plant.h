@@ -1,0 +1,62 @@
+/* plant.h - planted faults: PLANTED(name) is 0 in the product, a run-time choice in a test build.
+ *
+ * A random test is worth what its oracle sees, so the simulation must catch faults that stand in
+ * the real code. Each row below is one; the code asks `if (PLANTED(HASH_ALONE))` at the place where
+ * somebody might really have got it wrong. Libraries of a test build are compiled with -DKV_PLANT
+ * and linked by the simulation only, which chooses one row at a time and fails when it survives.
+ * In the product PLANTED() is the constant 0: the compiler drops the branch. */
+#ifndef BASE_PLANT_H
+#define BASE_PLANT_H
+
+/* name, what goes wrong */
+#define PLANTS(X)                                                                                 \
+    X(HIT_UNCOUNTED, "the last matched block is not counted")                                     \
+    X(COPY_LEFT_OUT, "a block is used as if copied, and no copy is asked for")                    \
+    X(DOUBLE_DROP, "release drops the last block of a table twice")                               \
+    X(HITS_KEPT, "matched blocks stay counted when admission fails")                              \
+    X(HASH_ALONE, "a hit is decided by the hash")                                                 \
+    X(PUBLISHED_EARLY, "a block is inserted when its step is planned, not when it is done")       \
+    X(BELOW_COUNT, "a row is written below a published count")                                    \
+    X(EVICT_HELD, "eviction takes a referenced block")                                            \
+    X(PREEMPTED_LAST, "a preempted generation loses its arrival")                                 \
+    X(RESUME_PROMPT, "a resumed generation counts its prompt only")                               \
+    X(NEVER_FIT, "what can never fit is queued")                                                  \
+    X(NOTHING_LEFT, "the whole prompt is matched, nothing is left to compute")                    \
+    X(NARROW_COUNT, "reference counts have three bits")                                           \
+    X(STALE_SERIAL, "a block's serial does not grow when it is taken")                            \
+    X(EVICT_INNER, "eviction takes a block that has children")                                    \
+    X(PROMISE_HIT, "a promised block is a hit")                                                   \
+    X(PROMISE_LEFT, "promises survive the release of their leader")                               \
+    X(PROMISE_MISSED, "nobody waits for a promise")                                               \
+    X(TAKEOVER_MISSED, "an equal confirmed block does not end a promise")                         \
+    X(COPY_UNPINNED, "the source of a copy is not counted")                                       \
+    X(COPY_LONG, "a copy takes one token more than is common")                                    \
+    X(COPY_KEPT, "the source of a copy is never let go")                                          \
+    X(TAIL_LONG, "a tail says one token more than is confirmed")                                  \
+    X(TAIL_HALF, "a half-filled block is inserted as if it were full")                            \
+    X(NAMESPACE_MET, "two users share a tree")                                                    \
+    X(MERGE_UNCOUNTED, "merging does not count the block it merges onto")                         \
+    X(TAKE_FIRST, "new blocks are taken before the matched ones are counted")                     \
+    X(PAST_HEAD, "a generation is admitted past the head of the queue")                           \
+    X(ARRIVAL_UNSORTED, "the victim of preemption is the first in order")                         \
+    X(LEAK_CANCELLED, "cancelling a running generation keeps its first block")                    \
+    X(END_TWICE, "a generation that ends by length ends twice")                                   \
+    X(TOKEN_LOST, "the last token before a preemption is forgotten")                              \
+    X(RESERVE_OVERRUN, "admission counts blocks that are not there")
+
+enum plant {
+    PLANT_NONE,
+#define X(name, what) PLANT_##name,
+    PLANTS(X)
+#undef X
+    PLANT_COUNT
+};
+
+#ifdef KV_PLANT
+extern enum plant plant_chosen; /* defined by the simulation, set between worlds */
+#define PLANTED(name) (plant_chosen == PLANT_##name)
+#else
+#define PLANTED(name) 0
+#endif
+
+#endif

@@ -1,0 +1,23 @@
+/* audit.h - walks pool, index and tables and proves that they agree with each other. */
+#ifndef CACHE_AUDIT_H
+#define CACHE_AUDIT_H
+
+#include <stdint.h>
+#include "base/err.h"
+#include "cache/pool.h"
+#include "cache/prefix.h"
+#include "cache/table.h"
+
+/* Everybody who holds a block, listed by the caller: nobody else may. */
+struct cache_holders {
+    const struct block_table *const *tables; /* [n_tables] all open ones */
+    int32_t n_tables;
+    const int32_t *pins;                     /* [n_pins] sources of copies of the running step */
+    int32_t n_pins;
+};
+
+/* 0, or -1 and the fault by its name (P1 ...). counts: scratch of 2 * n_blocks. */
+int audit_run(const struct pool *p, const struct prefix *x, const struct cache_holders *holders,
+              int32_t *counts, struct err *err);
+
+#endif

@@ -1,0 +1,127 @@
+/* cache.h - the paged cache as the engine sees it: look, reserve, confirm, publish, release.
+ *
+ * Pure bookkeeping over block numbers and token ids: it knows no backend, model or socket. It asks
+ * for copies by returning a cache_copy that the engine puts into its plan; the source stays counted
+ * (pinned) until cache_copy_done. Main thread only.
+ *
+ * Life of a table:
+ *     cache_open       submit
+ *     cache_look       is there a prefix? who promises the rest?           changes nothing
+ *     cache_reserve    admission: counts the hits, pins the copy source, takes new blocks, promises
+ *     cache_write_room decode: a block for the next token, copied where it is shared
+ *     cache_landed     the step with its copy is done: computed += ahead
+ *     cache_advance    the step with its rows is done: computed += n; full blocks are inserted
+ *     cache_publish    FORK: the half-filled last block becomes findable
+ *     cache_release    end, cancel, preemption: promises dropped, tail published, last block first
+ *     cache_close
+ *
+ * Blocks are taken (cache_reserve, cache_write_room) only while no step runs; everything else may
+ * happen at any time. */
+#ifndef CACHE_CACHE_H
+#define CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "cache/audit.h"
+#include "cache/namespace.h"
+#include "cache/table.h"
+
+struct cache;
+
+struct cache_config {
+    int32_t n_blocks;    /* 1 .. 2^30 */
+    int32_t block_size;  /* tokens; 1 or more */
+    int32_t hash_bits;   /* 64; tests cut it to 8, so that digests collide: 0 means 64 */
+};
+struct cache *cache_new(const struct cache_config *config);
+void cache_free(struct cache *c); /* all tables closed before */
+
+/* max_blocks: as many entries as the table will ever need. owner outlives the table. */
+void cache_open(struct cache *c, struct block_table *t, const struct cache_namespace *ns,
+                struct cache_owner *owner, int32_t max_blocks);
+void cache_close(struct cache *c, struct block_table *t); /* released before; closed is fine */
+
+/* ---- admission ---------------------------------------------------------------------------------- */
+
+/* What cache_look found. The hits themselves wait in the table's array. Stale as soon as anything is
+ * reserved, advanced or released, but for cache_is_promised. */
+struct cache_found {
+    int32_t n_hits;              /* leading full blocks that are there */
+    int32_t n_idle_hits;         /* of them unreferenced: available now, not after a reservation */
+    int32_t source, n_run;       /* block to copy n_run tokens from after the hits; -1 and 0 */
+    bool is_source_idle;         /* the source is unreferenced and no hit */
+    struct cache_owner *promised_by; /* who computes the next missing block: wait; or NULL */
+    int32_t promised;            /* that block */
+    uint32_t promised_serial;
+};
+/* ids [n], n >= 1: all known ids of the sequence. The table is open and holds no block. */
+void cache_look(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
+                struct cache_found *found);
+/* The promise that `found` met still stands: looking again would find the same. */
+bool cache_is_promised(const struct cache *c, const struct cache_found *found);
+
+struct cache_copy {
+    int32_t src, dst, n_tokens; /* n_tokens 0: nothing to copy */
+};
+/* Blocks for all of ids [n], leaving `keep` available ones besides. False: not enough, nothing
+ * changed. The copy is given up when its pinned source is the block that lacks. On true the table
+ * holds ceil(n / block_size) blocks, computed and ahead say what need not be computed (less than n),
+ * and the full blocks that were not found are promised by the table's owner. */
+bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
+                   const struct cache_found *found, int32_t keep, struct cache_copy *copy);
+
+/* ---- while it runs ------------------------------------------------------------------------------ */
+
+/* Blocks that cache_write_room would take now: 0 or 1. */
+int32_t cache_write_need(const struct cache *c, const struct block_table *t);
+/* Room for the token at position computed. At least cache_write_need blocks are available. */
+void cache_write_room(struct cache *c, struct block_table *t, struct cache_copy *copy);
+/* The step that held the copy is done: its source is let go. Once per copy with n_tokens > 0. */
+void cache_copy_done(struct cache *c, const struct cache_copy *copy);
+/* The step in which the table was reserved, or its block copied, is done and did not fail. */
+void cache_landed(struct cache *c, struct block_table *t);
+/* A step has computed n_rows more tokens; ids: all ids from position 0 on. */
+void cache_advance(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n_rows);
+/* The half-filled last block becomes findable with its confirmed count. Takes no reference. */
+void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids);
+/* Another branch of the same generation takes the table: `to` is open, holds nothing. */
+void cache_share(struct cache *c, const struct block_table *from, struct block_table *to);
+/* The one release path. ids: all ids from position 0 on, at least computed of them. Idempotent. */
+void cache_release(struct cache *c, struct block_table *t, const int32_t *ids);
+/* After a failed step: the same, and nothing of the half-filled block is published. */
+void cache_discard(struct cache *c, struct block_table *t);
+
+/* ---- figures ------------------------------------------------------------------------------------ */
+
+int32_t cache_available(const struct cache *c);  /* free + unreferenced cached blocks */
+int32_t cache_block_size(const struct cache *c);
+int32_t cache_shared(const struct cache *c, const struct block_table *t); /* blocks that another
+                                                                             table names too */
+/* Tokens of ids [n] that the cache holds, tails included; at most n - 1. */
+int32_t cache_probe(struct cache *c, const struct cache_namespace *ns, const int32_t *ids,
+                    int32_t n);
+int32_t cache_clear(struct cache *c); /* drops every unreferenced block from the index; how many */
+int cache_audit(struct cache *c, const struct cache_holders *holders, struct err *err);
+/* A write of slot `offset` of block b would change a confirmed one (P4): asked of every plan. */
+bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset);
+
+struct cache_stats {
+    int32_t n_blocks, block_size;
+    int32_t free_blocks;     /* never used or not findable */
+    int32_t cached_blocks;   /* unreferenced and findable */
+    int32_t used_blocks;     /* referenced */
+    int32_t promised_blocks;
+    int32_t namespaces;
+    uint64_t hits_full;      /* blocks matched at admission */
+    uint64_t hits_tail;      /* tokens copied out of tails or parts of full blocks */
+    uint64_t copies;         /* block copies asked for */
+    uint64_t copies_given_up;
+    uint64_t evictions;
+    uint64_t merged;         /* equal full blocks folded into one */
+    uint64_t promises_taken; /* promises that an equal confirmed block ended */
+    uint64_t rejected_matches; /* equal hashes of other tokens or another parent */
+};
+void cache_stats(const struct cache *c, struct cache_stats *stats);
+
+#endif
