@@ -1,0 +1,39 @@
+/* choose.h - which id comes next, given one row of logits: plain C, exact over the vocabulary.
+ *
+ * The order is backend.h's: bias, repeat, presence, frequency; then greedy, or temperature, top-k,
+ * top-p, min-p, draw. The two passes over a whole row (largest value, sum of exponentials) come
+ * from the caller, so that a backend may run them as fast as it can; what follows is small. */
+#ifndef KERNELS_CHOOSE_H
+#define KERNELS_CHOOSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "kernels/backend.h"
+#include "kernels/plan.h"
+
+struct choose_passes {
+    /* Largest of x [n]; -INFINITY when all are NaN. */
+    float (*max)(const float *x, int32_t n);
+    /* Sum over i of exp((x[i] - max) * scale), scale > 0; NaN elements count as nothing. */
+    double (*sum_exp)(const float *x, int32_t n, float max, double scale);
+};
+extern const struct choose_passes choose_passes_plain;
+
+struct choose_candidate {
+    float logit;
+    int32_t id;
+};
+/* Room for the candidates of one row; one per thread that chooses. */
+struct choose_scratch {
+    struct choose_candidate *candidates; /* [n_vocab] owns */
+    int32_t n_vocab;
+};
+int choose_scratch_init(struct choose_scratch *s, int32_t n_vocab, struct err *err);
+void choose_scratch_free(struct choose_scratch *s);
+
+/* logits [n_vocab] are those of sample s; they are changed on the way and put back. Any thread. */
+void choose_row(const struct plan *plan, const struct plan_sample *s, float *logits,
+                const struct choose_passes *passes, struct choose_scratch *scratch,
+                struct chosen *out);
+
+#endif

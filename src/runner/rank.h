@@ -1,0 +1,40 @@
+/* rank.h - the real runner: a thread per device that runs plans through forward.
+ *
+ * runner_open does all the loading and may take seconds: it is meant for a job thread, and calls
+ * nothing that is bound to the main thread. The runner then belongs to the main thread, as
+ * runner.h says. */
+#ifndef RUNNER_RANK_H
+#define RUNNER_RANK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "model/model.h"
+#include "runner/runner.h"
+
+struct runner_config {
+    const char *backend;     /* "auto", or a name of backends[] */
+    int n_threads;           /* 0: one per CPU that the process may use */
+    const char *isa;         /* NULL: best */
+    const char *affinity;    /* list of CPUs, or NULL */
+    int32_t n_context;       /* 0: what the model was trained for */
+    int32_t block_size;      /* tokens a block */
+    uint64_t kv_cache_bytes; /* 0: runner_kv_bytes_default() once the weights are packed */
+    int32_t n_blocks;        /* of the pool; 0: as many as kv_cache_bytes hold */
+    int32_t max_rows;        /* tokens a step (max-batch-tokens) */
+    int32_t max_seqs;        /* branches a step (max-running) */
+    int32_t max_bias;        /* entries of LOGITBIAS a branch */
+};
+
+struct runner_config runner_config_default(void);
+/* Half of the smaller of the free memory and what the control group leaves. */
+uint64_t runner_kv_bytes_default(void);
+/* Loads; the model is borrowed until close. NULL with limit and value in err. */
+struct runner *runner_open(struct model *model, const struct runner_config *config,
+                           struct err *err);
+/* One line: backend, path, threads. Borrowed until close. */
+const char *runner_describe(const struct runner *r);
+/* Bytes of one block in all layers, and of the whole pool: for INFO. */
+size_t runner_block_bytes(const struct runner *r);
+
+#endif
