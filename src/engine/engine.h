@@ -43,6 +43,7 @@ struct gen_options {
     int32_t top_k;
     uint64_t seed;
     bool ignore_eos;
+    int32_t priority;           /* higher first in the one queue order; 0 for everybody by default */
     int64_t deadline_us;        /* clock_mono_us at which it ends with GEN_DEADLINE; 0: none */
     const struct bytes *stops;  /* [n_stops] copied; at most 64 of 1 KiB */
     int32_t n_stops;
@@ -68,6 +69,7 @@ struct gen_end {
     int32_t n_prompt, n_cached, n_generated; /* cached: first admission's hits; generated as counted */
     int64_t queued_ms, prefill_ms, decode_ms;
     const char *error;      /* GEN_ERROR: what and why; NULL otherwise */
+    /* all of it is borrowed until the callback returns */
 };
 struct gen_events {
     void (*output)(void *owner, const struct gen_output *output);
@@ -79,6 +81,11 @@ struct engine_config {
     const struct tokenizer *tokenizer;/* borrowed */
     int32_t max_batch_tokens, max_chunk, max_running, max_queue;
 };
+/* The limits a plan needs so that max_running sequences of any length fit into one step; engine_new
+ * refuses a runner whose own limits are smaller. n_end_ids: what ignore_eos may have to ban. */
+struct plan_limits engine_plan_limits(int32_t max_batch_tokens, int32_t max_running,
+                                      int32_t n_context, int32_t n_vocab, int32_t block_size,
+                                      int32_t n_end_ids);
 struct engine *engine_new(const struct engine_config *config, struct err *err);
 void engine_free(struct engine *e); /* running generations are dropped without callbacks */
 
@@ -93,7 +100,11 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
                                 struct bytes carry, const struct gen_options *options,
                                 const struct gen_events *events, void *owner, struct gen **gen,
                                 struct err *err);
-/* Ends it now, queued or running, and calls end. */
+/* The most tokens that can ever be generated after a prompt of n_prompt ids: what fits into the pool
+ * and into the context; 0 when the prompt alone is too large. */
+int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt);
+/* Ends it now, queued or running, and calls output for what was held back, then end. One that has
+ * ended already and whose end is still to be told keeps its own finish; it is told now. */
 void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish);
 /* FORK of a running source: its half-filled block becomes findable. Takes no reference. */
 void engine_publish(struct engine *e, struct gen *g);
