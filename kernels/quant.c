@@ -247,7 +247,8 @@ size_t tensor_row_bytes(int type, int64_t k)
     size_t bytes;
     if (l == NULL || k <= 0 || k % l->values != 0)
         return 0;
-    if (__builtin_mul_overflow((uint64_t)(k / l->values), (uint64_t)l->size_bytes, &bytes))
+    if (__builtin_mul_overflow((uint64_t)(k / l->values), (uint64_t)l->size_bytes, &bytes) ||
+        bytes > PTRDIFF_MAX)
         return 0;
     return bytes;
 }
