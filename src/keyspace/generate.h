@@ -1,0 +1,97 @@
+/* generate.h - GEN, CANCEL, GENINFO and CACHE PROBE: one key's generation from arrival to end
+ * entry.
+ *
+ *     request -> same as the one that runs, or undelivered?  attach or deliver (retry.h)
+ *             -> token ids of the whole conversation         (conversation.h; long text in a job)
+ *             -> engine_submit -> pieces -> end entry -> waiters and readers
+ *
+ * Nothing is written before the engine has accepted. Every answer comes through the waiter, either
+ * inside the call or later. */
+#ifndef KEYSPACE_GENERATE_H
+#define KEYSPACE_GENERATE_H
+
+#include "base/list.h"
+#include "keyspace/keys.h"
+#include "keyspace/timer.h"
+
+enum gen_answer_kind {
+    GEN_ANSWER_ID,      /* ASYNC, and every GEN inside MULTI: read after this id */
+    GEN_ANSWER_TEXT,    /* finish stop or length */
+    GEN_ANSWER_ENTRY,   /* WITHINFO: the end entry, whatever the finish */
+    GEN_ANSWER_ERROR,   /* text with its prefix */
+    GEN_ANSWER_TIMEOUT, /* BLOCK is over: null ($-1; *-1 with WITHINFO in RESP2) */
+};
+struct gen_answer {
+    enum gen_answer_kind kind;
+    struct stream_id id;       /* ID */
+    struct bytes text;         /* TEXT; borrowed for the call */
+    const struct entry *entry; /* ENTRY; borrowed for the call */
+    const char *error;         /* ERROR; borrowed for the call */
+};
+
+/* A client that waits for the end of a generation. Embedded in the server's client; must have left
+ * before that memory goes. answer is called exactly once unless the waiter leaves; the waiter has
+ * left before it is called. */
+struct gen_waiter {
+    void (*answer)(struct gen_waiter *waiter, const struct gen_answer *answer);
+    void *owner;
+    bool with_info;
+    struct keyspace *ks;           /* from here on the keyspace fills */
+    struct generation *generation; /* borrowed; NULL: it has ended, or the waiter has left */
+    struct attempt *attempt;       /* shares; what it was answered from */
+    struct entry *end;             /* shares; set when on the ready list with an end entry */
+    char *error;                   /* owns; set when on the ready list with an error */
+    struct list node;              /* in the generation's list, or in the ready list */
+    struct timer timer;            /* BLOCK */
+};
+void gen_waiter_init(struct gen_waiter *waiter); /* zeroes the keyspace's fields */
+bool gen_waiter_is_waiting(const struct gen_waiter *waiter);
+/* The client is gone, half-closed or unblocked: its orphan clock starts when it was the last. */
+void gen_waiter_leave(struct gen_waiter *waiter);
+
+enum { /* which options were given */
+       GEN_HAS_MAX_TOKENS = 1,
+       GEN_HAS_TEMPERATURE = 2,
+       GEN_HAS_SEED = 4,
+};
+/* All pointers are borrowed for the call. */
+struct gen_request {
+    uint64_t user; /* 0: the default user */
+    struct bytes prompt;
+    bool has_prompt;   /* an argument stood there; an empty one without AS and IDS is none */
+    struct bytes role; /* AS; data NULL: not given */
+    bool ids;          /* IDS: the prompt is little-endian int32 ids */
+    bool with_info, async;
+    bool in_multi;              /* answers with the id at once, also when a job must tokenise */
+    int64_t block_ms;           /* 0: no bound */
+    int64_t deadline_ms;        /* from arrival; 0: none */
+    struct gen_options options; /* deadline_us, and what `given` lacks, is filled in here */
+    unsigned given;
+    const struct bytes *args; /* [n_args] the key and all that follows, as received */
+    int32_t n_args;
+    int32_t block_arg; /* index in args of the word BLOCK; 0: none. It and its value do not
+                          make another request */
+};
+/* The waiter's answer, owner and with_info are set. Answers inside the call where it can. */
+void keys_generate(struct keyspace *ks, int32_t db, struct bytes name,
+                   const struct gen_request *request, struct gen_waiter *waiter);
+
+/* True when a generation was cancelled. */
+bool keys_cancel(struct keyspace *ks, int32_t db, struct bytes name);
+
+struct gen_info {
+    const char *state;  /* none, idle, queued, running */
+    const char *finish; /* of the last generation; "" when there was none */
+    int64_t place, prompt, cached, computed, generated, blocks, shared_blocks;
+    int64_t queued_ms, prefill_ms, decode_ms;
+};
+void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct gen_info *info);
+
+/* CACHE PROBE: what a GEN with this prompt (and AS role) would find. name data NULL: as on an empty
+ * key. Tokenises inside the call. -1: err. */
+int keys_probe(struct keyspace *ks, int32_t db, uint64_t user, struct bytes prompt,
+               struct bytes role, struct bytes name, int32_t *n_tokens, int32_t *n_cached,
+               struct err *err);
+int32_t keys_n_generating(const struct keyspace *ks); /* tokenising, queued or running */
+
+#endif
