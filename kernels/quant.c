@@ -48,8 +48,7 @@ static float load_f16(const uint8_t *p)
     return f16_to_float(load_u16(p));
 }
 
-/* ---- one block each: `in` is the block's bytes, out its B values -------------------------------
- */
+/* ---- one block each: `in` is the block's bytes, out its B values --------------------------- */
 
 static void unpack_f32(const uint8_t *in, float *out)
 {
@@ -183,8 +182,7 @@ static void unpack_q6_k(const uint8_t *in, float *out)
     }
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 struct layout {
     const char *name; /* NULL: a number that GGUF uses for a type that we do not compute with */

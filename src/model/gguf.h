@@ -68,7 +68,7 @@ size_t gguf_size_bytes(const struct gguf *g);
 /* All before the tensor data: header, keys, tensor table. */
 struct bytes gguf_metadata(const struct gguf *g);
 
-/* ---- keys ---- */
+/* ---- keys ---------------------------------------------------------------------------------- */
 size_t gguf_n_keys(const struct gguf *g);
 struct bytes gguf_key(const struct gguf *g, size_t i, enum gguf_type *type); /* in file order */
 bool gguf_has(const struct gguf *g, const char *key);
@@ -86,7 +86,7 @@ int32_t gguf_array_i32(const struct gguf_array *a, uint64_t i); /* i < a->n */
 float gguf_array_f32(const struct gguf_array *a, uint64_t i);
 bool gguf_array_next_string(struct gguf_array *a, struct bytes *out); /* false at the end */
 
-/* ---- tensors ---- */
+/* ---- tensors ------------------------------------------------------------------------------- */
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* in file order */
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name); /* or NULL */

@@ -35,8 +35,7 @@ static void assert_value(float got, float expected)
         fail_msg("got %.9g, expected %.9g", (double)got, (double)expected);
 }
 
-/* ---- halves ------------------------------------------------------------------------------------
- */
+/* ---- halves -------------------------------------------------------------------------------- */
 
 static void test_halves_have_their_ieee_values(void **state)
 {
@@ -84,8 +83,7 @@ static void test_bfloat_is_the_rounded_upper_half(void **state)
     assert_true(isnan(bf16_to_float(bf16_from_float(f32_from_bits(0x7f800001)))));
 }
 
-/* ---- blocks by hand ----------------------------------------------------------------------------
- */
+/* ---- blocks by hand ------------------------------------------------------------------------ */
 
 static void test_plain_types_are_their_numbers(void **state)
 {
@@ -254,8 +252,7 @@ static void test_rows_follow_each_other_without_padding(void **state)
     assert_value(out[32], 6);
 }
 
-/* ---- names and sizes ---------------------------------------------------------------------------
- */
+/* ---- names and sizes ----------------------------------------------------------------------- */
 
 static const struct {
     int type;
@@ -299,8 +296,7 @@ static void test_unsupported_types_and_lengths_have_no_size(void **state)
     assert_int_equal(tensor_row_bytes(TENSOR_Q8_0, INT64_MAX / 32 * 32), 0);
 }
 
-/* ---- packing -----------------------------------------------------------------------------------
- */
+/* ---- packing ------------------------------------------------------------------------------- */
 
 /* The error of a value in units of the span (largest minus smallest value, and zero) of its block:
  * half a step, where steps are span / 15 and so on, and as much again for what the 11 bits of a
