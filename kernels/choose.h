@@ -26,13 +26,14 @@ struct choose_candidate {
 /* Room for the candidates of one row; one per thread that chooses. */
 struct choose_scratch {
     struct choose_candidate *candidates; /* [n_vocab] owns */
+    float *row;                          /* [n_vocab] owns: logits with bias and penalties */
     int32_t n_vocab;
 };
 int choose_scratch_init(struct choose_scratch *s, int32_t n_vocab, struct err *err);
 void choose_scratch_free(struct choose_scratch *s);
 
-/* logits [n_vocab] are those of sample s; they are changed on the way and put back. Any thread. */
-void choose_row(const struct plan *plan, const struct plan_sample *s, float *logits,
+/* logits [n_vocab] are those of sample s. Any thread. */
+void choose_row(const struct plan *plan, const struct plan_sample *s, const float *logits,
                 const struct choose_passes *passes, struct choose_scratch *scratch,
                 struct chosen *out);
 

@@ -1,0 +1,276 @@
+/* ref_attention.c - the reference K/V pool: layout, copies, rotation and writes, attention.
+ *
+ * For a row at position p, a query head and its K/V head:
+ *
+ *     s[t] = scale * sum over d ascending of q[d] * k[t, d]        t in 0 .. p
+ *     e[t] = exp(s[t] - max s),  l = sum over t ascending of e[t]
+ *     out[d] = (sum over t ascending of e[t] * v[t, d]) / l
+ *
+ * all in double, rounded once. K and V are read back from the pool, those of this step included, so
+ * that a prompt cut in two gives the same bits. The pool is found through the row's block table;
+ * loops end at p, because slots beyond it may hold anything, NaN included: a vector of scores may
+ * cover such slots in lanes that nobody reads.
+ *
+ * A pool is float. Blocks of 8 to 128 tokens: multiples of the lanes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+#include "kernels/ref/ref.h"
+
+typedef double lanes __attribute__((vector_size(REF_LANES * sizeof(double))));
+typedef float floats __attribute__((vector_size(REF_LANES * sizeof(float)), aligned(4)));
+
+static int32_t round_up(int32_t n)
+{
+    return (n + REF_LANES - 1) / REF_LANES * REF_LANES;
+}
+
+/* ---- the pool ------------------------------------------------------------------------------- */
+
+/* Floats of one block in one layer: K and V. */
+static void block_floats(const struct attention_shape *s, size_t *k, size_t *v)
+{
+    size_t tokens = (size_t)s->n_kv_heads * (size_t)s->block_size;
+    *k = tokens * (size_t)s->head_dim;
+    *v = tokens * (size_t)round_up(s->head_dim);
+}
+
+size_t ref_block_bytes(struct backend *b, const struct attention_shape *shape)
+{
+    (void)b;
+    size_t k, v;
+    block_floats(shape, &k, &v);
+    return (k + v) * sizeof(float) * (size_t)shape->n_layers;
+}
+
+static int check_shape(const struct ref *r, const struct attention_shape *s, struct err *err)
+{
+    int32_t size = s->block_size;
+    if (size < 8 || size > 128 || (size & (size - 1)) != 0)
+        return err_set(err, "ref: block size %d; it takes 8, 16, 32, 64 and 128", size);
+    if (size != r->config.limits.block_size)
+        return err_set(err, "ref: block size %d, but plans have %d", size,
+                       r->config.limits.block_size);
+    if (s->n_blocks < 1 || s->n_blocks > INT32_MAX / size)
+        return err_set(err, "ref: %d blocks of %d tokens; from 1 to %d fit", s->n_blocks, size,
+                       INT32_MAX / size);
+    ASSERT(s->n_heads % s->n_kv_heads == 0 && s->rope_dim % 2 == 0 && s->rope_dim <= s->head_dim);
+    return 0;
+}
+
+int ref_pool_open(struct backend *b, const struct attention_shape *shape, struct err *err)
+{
+    struct ref *r = (struct ref *)b;
+    if (check_shape(r, shape, err) != 0)
+        return -1;
+    r->shape = *shape;
+    r->v_stride = round_up(shape->head_dim);
+    block_floats(shape, &r->k_block, &r->v_block);
+
+    size_t blocks = (size_t)shape->n_layers * (size_t)shape->n_blocks;
+    size_t scores = (size_t)r->config.n_threads * (size_t)round_up(r->config.n_context);
+    r->k = calloc(blocks, r->k_block * sizeof(float)); /* mapped on first use */
+    r->v = calloc(blocks, r->v_block * sizeof(float));
+    r->scores = calloc(scores, sizeof(double));
+    if (r->k != NULL && r->v != NULL && r->scores != NULL)
+        return 0;
+    ref_pool_close(b);
+    return err_set(err, "ref: no memory for %d blocks of %zu bytes", shape->n_blocks,
+                   ref_block_bytes(b, shape));
+}
+
+void ref_pool_close(struct backend *b)
+{
+    struct ref *r = (struct ref *)b;
+    free(r->k);
+    free(r->v);
+    free(r->scores);
+    r->k = r->v = NULL;
+    r->scores = NULL;
+}
+
+/* K of one head in one block: [D, block_size]; V: [block_size, v_stride]. */
+static float *k_at(const struct ref *r, int32_t layer, int32_t block, int32_t head)
+{
+    size_t index = (size_t)layer * (size_t)r->shape.n_blocks + (size_t)block;
+    return r->k + index * r->k_block +
+           (size_t)head * (size_t)r->shape.head_dim * (size_t)r->shape.block_size;
+}
+
+static float *v_at(const struct ref *r, int32_t layer, int32_t block, int32_t head)
+{
+    size_t index = (size_t)layer * (size_t)r->shape.n_blocks + (size_t)block;
+    return r->v + index * r->v_block +
+           (size_t)head * (size_t)r->v_stride * (size_t)r->shape.block_size;
+}
+
+/* Whole blocks, in the plan's order: slots past n_tokens are nobody's before they are written. */
+void ref_copy(struct backend *b)
+{
+    const struct ref *r = (const struct ref *)b;
+    for (int32_t i = 0; i < r->plan->n_copies; i++) {
+        const struct plan_copy *c = &r->plan->copies[i];
+        for (int32_t layer = 0; layer < r->shape.n_layers; layer++) {
+            memcpy(k_at(r, layer, c->dst, 0), k_at(r, layer, c->src, 0),
+                   r->k_block * sizeof(float));
+            memcpy(v_at(r, layer, c->dst, 0), v_at(r, layer, c->src, 0),
+                   r->v_block * sizeof(float));
+        }
+    }
+}
+
+/* ---- rotation and writes -------------------------------------------------------------------- */
+
+/* Rotates the first rope_dim of x [D] by the angles of a position. */
+static void rotate(const struct attention_shape *s, int32_t position, float *x)
+{
+    int32_t half = s->rope_dim / 2;
+    const float *cosine = s->rope_cos + (size_t)position * (size_t)half;
+    const float *sine = s->rope_sin + (size_t)position * (size_t)half;
+    for (int32_t i = 0; i < half; i++) {
+        int32_t first = s->rope_neox ? i : 2 * i;
+        int32_t second = s->rope_neox ? i + half : 2 * i + 1;
+        double a = x[first], c = x[second];
+        x[first] = (float)(a * cosine[i] - c * sine[i]);
+        x[second] = (float)(a * sine[i] + c * cosine[i]);
+    }
+}
+
+static void write_slot(const struct ref *r, int32_t layer, int32_t slot, int32_t head,
+                       const float *k, const float *v)
+{
+    int32_t size = r->shape.block_size, at = slot % size, dim = r->shape.head_dim;
+    float *to_k = k_at(r, layer, slot / size, head);
+    float *to_v = v_at(r, layer, slot / size, head) + (size_t)at * (size_t)r->v_stride;
+    for (int32_t d = 0; d < dim; d++)
+        to_k[(size_t)d * (size_t)size + (size_t)at] = k[d];
+    memcpy(to_v, v, (size_t)dim * sizeof(*v));
+}
+
+/* qkv [T, (H + 2G) D] + bias -> q [T, H, D] rotated; K rotated and V to the slots of the rows. */
+void ref_rope_kv_write(struct backend *b, int32_t layer, const float *qkv, const float *bias,
+                       void *q)
+{
+    const struct ref *r = (const struct ref *)b;
+    const struct attention_shape *s = &r->shape;
+    size_t dim = (size_t)s->head_dim, heads = (size_t)s->n_heads, kv = (size_t)s->n_kv_heads;
+    size_t width = (heads + 2 * kv) * dim;
+    float *row = xmalloc(width * sizeof(*row));
+
+    for (int32_t t = 0; t < r->plan->n_rows; t++) {
+        for (size_t i = 0; i < width; i++)
+            row[i] = qkv[(size_t)t * width + i] + (bias != NULL ? bias[i] : 0);
+        for (size_t h = 0; h < heads + kv; h++)
+            rotate(s, r->plan->positions[t], row + h * dim);
+        memcpy((float *)q + (size_t)t * heads * dim, row, heads * dim * sizeof(*row));
+        for (size_t g = 0; g < kv; g++)
+            write_slot(r, layer, r->plan->slots[t], (int32_t)g, row + (heads + g) * dim,
+                       row + (heads + kv + g) * dim);
+    }
+    xfree(row);
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+struct reader {
+    const struct ref *ref;
+    int32_t layer;
+    const float *q; /* [T, H, D] */
+    float *out;     /* [T, H, D] */
+    void (*head)(const struct reader *a, int32_t row, int32_t h, double *scores);
+};
+
+/* scores [n rounded up] = scale * q . K over one sequence's table; lanes past n hold anything. */
+static inline __attribute__((always_inline)) void score(const struct reader *a, const float *q,
+                                                        const int32_t *table, int32_t g, int32_t n,
+                                                        double *scores)
+{
+    const struct attention_shape *s = &a->ref->shape;
+    for (int32_t t = 0; t < n; t += REF_LANES) {
+        const float *k = k_at(a->ref, a->layer, table[t / s->block_size], g) + t % s->block_size;
+        lanes acc = {0};
+        for (int32_t d = 0; d < s->head_dim; d++)
+            acc += (double)q[d] *
+                   __builtin_convertvector(*(const floats *)(k + (size_t)d * s->block_size), lanes);
+        for (int32_t i = 0; i < REF_LANES; i++)
+            scores[t + i] = acc[i] * s->scale;
+    }
+}
+
+/* scores [n] -> exp(score - max); returns their sum. */
+static double exponentials(double *scores, int32_t n)
+{
+    double max = scores[0], sum = 0;
+    for (int32_t t = 1; t < n; t++)
+        max = scores[t] > max ? scores[t] : max;
+    for (int32_t t = 0; t < n; t++) {
+        scores[t] = exp(scores[t] - max);
+        sum += scores[t];
+    }
+    return sum;
+}
+
+/* One row and head. */
+static inline __attribute__((always_inline)) void head_body(const struct reader *a, int32_t row,
+                                                            int32_t h, double *scores)
+{
+    const struct ref *r = a->ref;
+    const struct attention_shape *s = &r->shape;
+    const struct plan_seq *seq = &r->plan->seqs[r->plan->row_seq[row]];
+    const int32_t *table = r->plan->tables + seq->table_at;
+    int32_t n = r->plan->positions[row] + 1, g = h / (s->n_heads / s->n_kv_heads);
+    size_t at = ((size_t)row * (size_t)s->n_heads + (size_t)h) * (size_t)s->head_dim;
+
+    score(a, a->q + at, table, g, n, scores);
+    double sum = exponentials(scores, n);
+    for (int32_t d = 0; d < s->head_dim; d += REF_LANES) {
+        lanes acc = {0};
+        for (int32_t t = 0; t < n; t++) {
+            const float *v = v_at(r, a->layer, table[t / s->block_size], g) +
+                             (size_t)(t % s->block_size) * (size_t)r->v_stride;
+            acc += scores[t] * __builtin_convertvector(*(const floats *)(v + d), lanes);
+        }
+        for (int32_t i = 0; i < REF_LANES && d + i < s->head_dim; i++)
+            a->out[at + (size_t)(d + i)] = (float)(acc[i] / sum);
+    }
+}
+
+static void head_plain(const struct reader *a, int32_t row, int32_t h, double *scores)
+{
+    head_body(a, row, h, scores);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void head_avx2(const struct reader *a, int32_t row,
+                                                      int32_t h, double *scores)
+{
+    head_body(a, row, h, scores);
+}
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define head_avx2 head_plain
+static bool has_avx2(void)
+{
+    return false;
+}
+#endif
+
+static void attend_row(void *arg, int32_t row, int thread)
+{
+    const struct reader *a = arg;
+    double *scores = a->ref->scores + (size_t)thread * (size_t)round_up(a->ref->config.n_context);
+    for (int32_t h = 0; h < a->ref->shape.n_heads; h++)
+        a->head(a, row, h, scores);
+}
+
+/* q [T, H, D] over the pool, causal -> out [T, H * D] */
+void ref_attention(struct backend *b, int32_t layer, const void *q, void *out)
+{
+    const struct ref *r = (const struct ref *)b;
+    struct reader a = {r, layer, q, out, has_avx2() ? head_avx2 : head_plain};
+    ref_parallel(r, r->plan->n_rows, attend_row, &a);
+}
