@@ -65,7 +65,7 @@ struct backend_ops {
 
     /* ---- memory ---- */
     void *(*alloc)(struct backend *b, size_t size_bytes); /* zeroed, lazily mapped; NULL: none */
-    void (*free)(struct backend *b, void *p);
+    void (*free)(struct backend *b, void *p); /* accepts NULL */
     void (*upload)(struct backend *b, void *dst, const void *src, size_t size_bytes);
     void (*download)(struct backend *b, void *dst, const void *src, size_t size_bytes);
     size_t (*act_bytes)(struct backend *b, int32_t rows, int32_t k);
@@ -73,7 +73,7 @@ struct backend_ops {
      * in Q6_K beside Q and K in Q4_K). The parts' data may go afterwards. */
     struct weight *(*pack)(struct backend *b, const struct tensor *parts, int n_parts,
                            enum weight_shape shape, struct err *err);
-    void (*unpack)(struct backend *b, struct weight *w); /* frees it */
+    void (*unpack)(struct backend *b, struct weight *w); /* frees it; accepts NULL */
 
     /* ---- K/V pool ---- */
     size_t (*block_bytes)(struct backend *b, const struct attention_shape *shape);
