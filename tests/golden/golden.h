@@ -10,8 +10,8 @@
 
 #define GOLDEN_PATH_MAX 1024
 
-/* Golden values: $KVASIR_GOLDEN, else ../shared/golden, else the copies in tests/golden. False, and a
- * line that says so, when the file is at none of them. */
+/* Golden values: $KVASIR_GOLDEN, else ../shared/golden, else the copies in tests/golden. False, and
+ * a line that says so, when the file is at none of them. */
 bool golden_find(const char *name, char path[GOLDEN_PATH_MAX]);
 /* Inputs: $KVASIR_WORKLOADS, else ../shared/workloads. */
 bool golden_find_workload(const char *name, char path[GOLDEN_PATH_MAX]);

@@ -20,7 +20,8 @@
 #include "model/tokenizer.h"
 #include "tests/golden/golden.h"
 
-/* ---- the real model ---------------------------------------------------------------------------- */
+/* ---- the real model ----------------------------------------------------------------------------
+ */
 
 static struct tokenizer *load_model(void)
 {
@@ -69,7 +70,8 @@ static void test_texts_have_the_golden_ids(void **state)
     struct tokenizer *t = load_model();
     json_t *lines = golden_read_lines(path), *line;
     size_t i;
-    json_array_foreach(lines, i, line) {
+    json_array_foreach(lines, i, line)
+    {
         struct bytes text = golden_text(line, "text");
         check_text(t, text, false, json_object_get(line, "ids"), text.data);
         check_round_trip(t, text, text);
@@ -149,7 +151,8 @@ static void test_files_have_the_golden_ids(void **state)
     struct tokenizer *t = load_model();
     json_t *lines = golden_read_lines(path), *line;
     size_t i, n_read = 0;
-    json_array_foreach(lines, i, line) {
+    json_array_foreach(lines, i, line)
+    {
         const char *file = json_string_value(json_object_get(line, "file"));
         struct str text = {0};
         snprintf(name, sizeof name, "prompts/%s", file);
@@ -212,7 +215,8 @@ static void test_model_names_its_ends_and_its_beginning(void **state)
     tokenizer_free(t);
 }
 
-/* ---- llama.cpp's vectors ----------------------------------------------------------------------- */
+/* ---- llama.cpp's vectors -----------------------------------------------------------------------
+ */
 
 /* The vocabulary is stored packed; gunzip is on every system that has tar. */
 static struct tokenizer *load_gpt2(void)
@@ -240,6 +244,18 @@ static struct tokenizer *load_gpt2(void)
     return t;
 }
 
+/* The text of a line, or that of the input file it names; data NULL: not here, said aloud. */
+static struct bytes vector_text(const json_t *line, struct str *file)
+{
+    char path[GOLDEN_PATH_MAX];
+    if (json_object_get(line, "text"))
+        return golden_text(line, "text");
+    if (!golden_find_workload(json_string_value(json_object_get(line, "file")), path))
+        return (struct bytes){NULL, 0};
+    golden_read_file(path, file);
+    return bytes_of(file);
+}
+
 static void check_vectors(const char *name)
 {
     char path[GOLDEN_PATH_MAX];
@@ -250,14 +266,16 @@ static void check_vectors(const char *name)
     }
     json_t *lines = golden_read_lines(path), *line;
     size_t i, n = 0;
-    json_array_foreach(lines, i, line) {
-        struct bytes text = golden_text(line, "text");
-        const json_t *expected = json_object_get(line, "gpt-2");
-        if (!expected || !json_object_get(line, "text"))
-            continue;
-        check_text(t, text, false, expected, text.data);
-        check_round_trip(t, text, text);
-        n++;
+    json_array_foreach(lines, i, line)
+    {
+        struct str file = {0};
+        struct bytes text = vector_text(line, &file);
+        if (text.data) {
+            check_text(t, text, false, json_object_get(line, "gpt-2"), text.data);
+            check_round_trip(t, text, text);
+            n++;
+        }
+        str_free(&file);
     }
     json_decref(lines);
     tokenizer_free(t);
