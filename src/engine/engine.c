@@ -1,0 +1,563 @@
+/* engine.c - the loop's one entrance: submit, cancel, publish, turn.
+ *
+ * One turn, in this order:
+ *
+ *     step done?   results: copies let go, tokens confirmed, ids taken, ends noted
+ *     expire       deadlines; resumed ones that have nothing left to do
+ *     plan, launch when no step runs
+ *     tell         output and end callbacks of all of that
+ *
+ * The devices wait for nobody: the next step runs while callbacks write replies. So what is to be
+ * told is only noted before (the outbox, a list of generations), and told behind the launch. A
+ * callback may do anything but turn the engine: each generation is taken out of the outbox before
+ * it is called, and lives until the last callback on the stack has returned.
+ *
+ * An end comes at once, also in the middle of a step: the blocks go back, the step forgets the
+ * generation. Exactly one end is told: a cancel that comes after the last id, before its end was
+ * told, tells that end.
+ *
+ * A failed step ends everything that runs: no K/V of it is valid, and what it was to confirm never
+ * becomes a hit. What was confirmed before stays, and the queue goes on.
+ *
+ * Main thread only, nothing waits. The same calls with the same results of the runner and the same
+ * clock give the same plans. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/plant.h"
+#include "cache/cache.h"
+#include "engine/generation.h"
+#include "engine/sched.h"
+#include "engine/step.h"
+
+struct engine {
+    struct runner *runner;             /* borrows */
+    const struct tokenizer *tokenizer; /* borrows */
+    struct cache *cache;               /* owns */
+    struct sched sched;
+    struct step step;
+    struct step_counts counts;
+    struct list outbox;       /* of struct gen, by in_outbox: something is to be told */
+    int64_t next_deadline_us; /* not later than the first deadline; 0: none */
+    int32_t n_due;            /* queued ones whose resumed ids end them */
+    bool is_turning;          /* no callback may turn */
+    uint64_t ends[GEN_N_FINISHES];
+};
+
+/* ---- life
+ * ----------------------------------------------------------------------------------------- */
+
+struct plan_limits engine_plan_limits(int32_t max_batch_tokens, int32_t max_running,
+                                      int32_t n_context, int32_t n_vocab, int32_t block_size,
+                                      int32_t n_end_ids)
+{
+    int64_t blocks = (n_context + (int64_t)block_size - 1) / block_size;
+    int32_t counts = n_vocab < n_context ? n_vocab : n_context;
+
+    return (struct plan_limits){
+        .max_rows = max_batch_tokens,
+        .max_seqs = max_running,
+        .max_table_blocks = (int32_t)(blocks * max_running),
+        .max_copies = max_running, /* admitted with a tail, or about to write a shared block */
+        .max_bias = max_running * (ENGINE_MAX_BIAS + n_end_ids),
+        .max_counts = max_running * counts,
+        .block_size = block_size,
+    };
+}
+
+/* The runner's plans must hold whatever the scheduler may put into one. */
+static int check_limits(const struct engine_config *config, struct err *err)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } fields[] = {
+        {"rows", offsetof(struct plan_limits, max_rows)},
+        {"sequences", offsetof(struct plan_limits, max_seqs)},
+        {"table entries", offsetof(struct plan_limits, max_table_blocks)},
+        {"copies", offsetof(struct plan_limits, max_copies)},
+        {"biases", offsetof(struct plan_limits, max_bias)},
+        {"counted ids", offsetof(struct plan_limits, max_counts)},
+    };
+    const struct runner_info *info = &config->runner->info;
+    int32_t n_ends;
+
+    (void)tokenizer_end_ids(config->tokenizer, &n_ends);
+    struct plan_limits need =
+        engine_plan_limits(config->max_batch_tokens, config->max_running, info->n_context,
+                           info->n_vocab, info->block_size, n_ends);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        int32_t has = *(const int32_t *)((const char *)&info->limits + fields[i].at);
+        int32_t wants = *(const int32_t *)((const char *)&need + fields[i].at);
+        if (has < wants)
+            return err_set(err, "plans of the runner hold %d %s, %d are needed", has,
+                           fields[i].name, wants);
+    }
+    return 0;
+}
+
+static int check_config(const struct engine_config *config, struct err *err)
+{
+    const struct runner_info *info = &config->runner->info;
+    int32_t block = info->block_size;
+
+    if (config->max_running < 1)
+        return err_set(err, "max-running is %d, at least 1 is needed", config->max_running);
+    if (config->max_batch_tokens < config->max_running + block)
+        return err_set(err,
+                       "max-batch-tokens is %d, at least %d are needed: max-running %d and a "
+                       "block of %d",
+                       config->max_batch_tokens, config->max_running + block, config->max_running,
+                       block);
+    if (config->max_chunk < block)
+        return err_set(err, "max-chunk is %d, at least a block of %d is needed", config->max_chunk,
+                       block);
+    if (config->max_queue < 1)
+        return err_set(err, "max-queue is %d, at least 1 is needed", config->max_queue);
+    return check_limits(config, err);
+}
+
+struct engine *engine_new(const struct engine_config *config, struct err *err)
+{
+    const struct runner_info *info = &config->runner->info;
+
+    if (check_config(config, err))
+        return NULL;
+    struct engine *e = xcalloc(1, sizeof *e);
+    e->runner = config->runner;
+    e->tokenizer = config->tokenizer;
+    e->cache = cache_new(
+        &(struct cache_config){.n_blocks = info->n_blocks, .block_size = info->block_size});
+    sched_init(&e->sched, e->cache, config);
+    struct plan_limits limits = info->limits;
+    limits.block_size = info->block_size;
+    step_init(&e->step, &limits);
+    list_init(&e->outbox);
+    return e;
+}
+
+static void free_all(struct engine *e, struct list *list)
+{
+    LIST_FOREACH (list, node, next) {
+        struct gen *g = LIST_ITEM(node, struct gen, in_order);
+        cache_release(e->cache, &g->seq.table, g->seq.ids);
+        list_remove(&g->in_order);
+        list_remove(&g->in_outbox);
+        gen_free(g);
+    }
+}
+
+/* A step that still runs is the runner's: close that before. */
+void engine_free(struct engine *e)
+{
+    if (!e)
+        return;
+    for (int32_t i = 0; i < e->step.n_copies; i++)
+        cache_copy_done(e->cache, &e->step.copies[i]);
+    free_all(e, &e->sched.queued);
+    free_all(e, &e->sched.running);
+    LIST_FOREACH (&e->outbox, node, next) {
+        list_remove(node);
+        gen_free(LIST_ITEM(node, struct gen, in_outbox));
+    }
+    step_done(&e->step);
+    cache_free(e->cache);
+    xfree(e);
+}
+
+/* ---- telling
+ * -------------------------------------------------------------------------------------- */
+
+static void note(struct engine *e, struct gen *g)
+{
+    if (list_is_empty(&g->in_outbox))
+        list_push_back(&e->outbox, &g->in_outbox);
+}
+
+static void tell_end(struct gen *g)
+{
+    struct gen_end end;
+
+    gen_describe_end(g, &end);
+    g->state = GEN_TOLD;
+    g->events.end(g->owner, &end);
+    if (PLANTED(END_TWICE) && g->finish == GEN_LENGTH)
+        g->events.end(g->owner, &end);
+}
+
+/* Calls what is to be called for g. It may be gone afterwards. */
+static void tell(struct gen *g)
+{
+    struct gen_output portion;
+
+    list_remove(&g->in_outbox);
+    g->n_callers++;
+    if (output_take(&g->seq.output, g->state == GEN_ENDED, &portion))
+        g->events.output(g->owner, &portion);
+    if (g->state == GEN_ENDED) /* else it goes on, or output has cancelled it */
+        tell_end(g);
+    if (--g->n_callers == 0 && g->state == GEN_TOLD)
+        gen_free(g);
+}
+
+static bool tell_all(struct engine *e)
+{
+    bool did = !list_is_empty(&e->outbox);
+
+    while (!list_is_empty(&e->outbox))
+        tell(LIST_FIRST(&e->outbox, struct gen, in_outbox));
+    return did;
+}
+
+/* ---- ends
+ * ----------------------------------------------------------------------------------------- */
+
+/* Ends g: blocks back, out of the order, into the outbox. failed: nothing unconfirmed of it may be
+ * found again. */
+static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error,
+                bool failed)
+{
+    struct seq *q = &g->seq;
+
+    if (PLANTED(LEAK_CANCELLED) && finish == GEN_CANCELLED && q->table.n_blocks > 0)
+        q->table.n_blocks--;
+    if (failed)
+        cache_discard(e->cache, &q->table);
+    else
+        cache_release(e->cache, &q->table, q->ids);
+    cache_close(e->cache, &q->table);
+    step_forget(&e->step, g);
+    sched_remove(&e->sched, g);
+    gen_finish_with(g, finish, error);
+    e->ends[finish]++;
+    note(e, g);
+}
+
+/* The blocks of a running generation go back at once although the step may still write them: blocks
+ * are taken again only when no step runs. */
+void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish)
+{
+    if (g->state == GEN_TOLD)
+        return; /* from inside its own end callback */
+    if (g->state != GEN_ENDED)
+        end(e, g, finish, NULL, false);
+    tell(g);
+}
+
+static void scan_deadlines(struct engine *e, struct list *list, int64_t now)
+{
+    LIST_FOREACH (list, node, next) {
+        struct gen *g = LIST_ITEM(node, struct gen, in_order);
+        if (g->deadline_us == 0)
+            continue;
+        if (g->deadline_us <= now)
+            end(e, g, GEN_DEADLINE, NULL, false);
+        else if (e->next_deadline_us == 0 || g->deadline_us < e->next_deadline_us)
+            e->next_deadline_us = g->deadline_us;
+    }
+}
+
+/* Ends those whose deadline has passed. Looks at nobody before the first deadline. */
+static void expire(struct engine *e)
+{
+    int64_t now = clock_now_us();
+
+    if (e->next_deadline_us == 0 || e->next_deadline_us > now)
+        return;
+    e->next_deadline_us = 0;
+    scan_deadlines(e, &e->sched.queued, now);
+    scan_deadlines(e, &e->sched.running, now);
+}
+
+/* Ends queued ones that are complete already: resumed with ids that reach a limit. */
+static void end_due(struct engine *e)
+{
+    if (e->n_due == 0)
+        return;
+    e->n_due = 0;
+    LIST_FOREACH (&e->sched.queued, node, next) {
+        struct gen *g = LIST_ITEM(node, struct gen, in_order);
+        if (g->finish != GEN_NONE)
+            end(e, g, g->finish, NULL, false);
+    }
+}
+
+/* ---- results
+ * -------------------------------------------------------------------------------------- */
+
+static void fail_all(struct engine *e, const char *error)
+{
+    log_warning(LOG_ENGINE, "a step failed: %s; %d running generations end with an error", error,
+                e->sched.n_running);
+    LIST_FOREACH (&e->sched.running, node, next) {
+        end(e, LIST_ITEM(node, struct gen, in_order), GEN_ERROR, error, true);
+    }
+}
+
+/* The sampled id of a running generation. */
+static void accept(struct engine *e, struct gen *g, int32_t id)
+{
+    if (!g->has_token) {
+        g->has_token = true;
+        g->token_us = clock_now_us();
+    }
+    int32_t before = gen_n_generated(g);
+    gen_accept(g, id);
+    e->counts.generated_tokens += (uint64_t)(gen_n_generated(g) - before);
+    if (g->finish != GEN_NONE)
+        end(e, g, g->finish, NULL, false);
+    else
+        note(e, g);
+}
+
+/* One sample for each sampled part, in the order of the parts. An id outside the vocabulary or a
+ * wrong number of them is a device's fault, not ours: it fails the step. */
+static bool samples_are_valid(const struct engine *e, struct runner_done *done)
+{
+    if (done->n_samples != e->step.plan->n_samples) {
+        snprintf(done->error, sizeof done->error,
+                 "the device returned %d tokens, %d were asked for", done->n_samples,
+                 e->step.plan->n_samples);
+        return false;
+    }
+    for (int32_t i = 0; i < done->n_samples; i++)
+        if (done->samples[i].id < 0 || done->samples[i].id >= e->runner->info.n_vocab) {
+            snprintf(done->error, sizeof done->error, "the device chose token %d of %d",
+                     done->samples[i].id, e->runner->info.n_vocab);
+            return false;
+        }
+    return true;
+}
+
+/* Takes the results of a step that is done; false when none is. */
+static bool take_results(struct engine *e)
+{
+    struct runner_done done = {0};
+
+    if (!e->step.is_running || !e->runner->poll(e->runner, &done))
+        return false;
+    if (!done.failed && !samples_are_valid(e, &done))
+        done.failed = true;
+    step_count(&e->step, done.duration_us, &e->counts);
+    step_settle(&e->step, e->cache, done.failed);
+    if (done.failed) {
+        done.error[sizeof done.error - 1] = '\0';
+        fail_all(e, done.error[0] ? done.error : "the device gave no reason");
+        return true;
+    }
+    for (int32_t i = 0, at = 0; i < e->step.n_parts; i++) {
+        bool is_sampled;
+        struct gen *g = step_take_sample(&e->step, i, &is_sampled);
+        if (!is_sampled)
+            continue;
+        if (g)
+            accept(e, g, done.samples[at].id);
+        at++;
+    }
+    return true;
+}
+
+/* ---- the loop's entrance
+ * ---------------------------------------------------------------------------- */
+
+bool engine_turn(struct engine *e)
+{
+    ASSERT(!e->is_turning);
+    e->is_turning = true;
+    bool did = take_results(e);
+
+    expire(e);
+    end_due(e);
+    if (!e->step.is_running && e->sched.n_queued + e->sched.n_running > 0) {
+        sched_plan(&e->sched, &e->step);
+        did |= step_launch(&e->step, e->runner);
+    }
+    did |= tell_all(e);
+    e->is_turning = false;
+    return did || e->step.is_running;
+}
+
+bool engine_is_idle(const struct engine *e)
+{
+    return e->sched.n_queued + e->sched.n_running == 0 && !e->step.is_running &&
+           list_is_empty(&e->outbox);
+}
+
+/* May be a time at which nothing is due any more; never later than the first deadline. */
+int64_t engine_next_deadline_us(const struct engine *e)
+{
+    return e->next_deadline_us;
+}
+
+/* ---- submission
+ * ------------------------------------------------------------------------------------- */
+
+int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt)
+{
+    return sched_fit_max_tokens(&e->sched, n_prompt);
+}
+
+/* What can never be served is refused here, with limit and value. */
+static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t n_resumed,
+                                      const struct gen_options *options, struct err *err)
+{
+    const struct sched *s = &e->sched;
+    int32_t n_prompt = n - n_resumed;
+
+    if (n_prompt < 1) {
+        err_set(err, "there is no prompt: at least one token is needed");
+        return SUBMIT_CONTEXT;
+    }
+    if (n >= s->n_context) {
+        err_set(err, "the prompt has %d tokens, the context holds %d with one to generate", n,
+                s->n_context);
+        return SUBMIT_CONTEXT;
+    }
+    int64_t need = sched_blocks_for(s, n_prompt, options->max_tokens);
+    if (need > s->n_blocks && !PLANTED(NEVER_FIT)) {
+        err_set(err,
+                "%d tokens and %" PRId64 " to generate need %" PRId64
+                " blocks of %d, the cache has %d",
+                n_prompt, options->max_tokens, need, s->block_size, s->n_blocks);
+        return SUBMIT_TOO_LARGE;
+    }
+    if (sched_is_full(s)) {
+        err_set(err, "%d generations are queued, max-queue is %d", s->n_queued, s->max_queue);
+        return SUBMIT_QUEUE_FULL;
+    }
+    return SUBMIT_OK;
+}
+
+enum submit_error engine_submit(struct engine *e, const struct cache_namespace *ns,
+                                const int32_t *ids, int32_t n, int32_t n_resumed,
+                                struct bytes carry, const struct gen_options *options,
+                                const struct gen_events *events, void *owner, struct gen **gen,
+                                struct err *err)
+{
+    enum submit_error refused = check_submit(e, n, n_resumed, options, err);
+
+    *gen = NULL;
+    if (refused != SUBMIT_OK)
+        return refused;
+    struct gen *g =
+        gen_new(e->cache, e->tokenizer, ns, ids, n, n_resumed, carry, options, e->sched.n_context);
+    g->engine = e;
+    g->events = *events;
+    g->owner = owner;
+    sched_enqueue(&e->sched, g);
+    if (g->finish != GEN_NONE)
+        e->n_due++;
+    if (g->deadline_us != 0 && (e->next_deadline_us == 0 || g->deadline_us < e->next_deadline_us))
+        e->next_deadline_us = g->deadline_us;
+    *gen = g;
+    return SUBMIT_OK;
+}
+
+void engine_publish(struct engine *e, struct gen *g)
+{
+    if (g->state == GEN_RUNNING)
+        cache_publish(e->cache, &g->seq.table, g->seq.ids);
+}
+
+/* ---- figures
+ * ------------------------------------------------------------------------------------------ */
+
+void gen_view(const struct gen *g, struct gen_view *view)
+{
+    const struct output *o = &g->seq.output;
+    const struct block_table *t = &g->seq.table;
+    struct gen_times times = gen_times(g);
+
+    *view = (struct gen_view){.running = g->state == GEN_RUNNING,
+                              .place = sched_place(&g->engine->sched, g),
+                              .text = output_whole(o),
+                              .unfinished = output_unfinished(o),
+                              .ids = o->ids.data,
+                              .n_ids = o->ids.n,
+                              .n_prompt = g->n_prompt,
+                              .n_cached = g->n_cached,
+                              .n_generated = gen_n_generated(g),
+                              .queued_ms = times.queued_ms,
+                              .prefill_ms = times.prefill_ms,
+                              .decode_ms = times.decode_ms};
+    if (g->state != GEN_RUNNING)
+        return;
+    view->n_computed = t->computed;
+    view->n_blocks = t->n_blocks;
+    view->n_shared_blocks = cache_shared(g->cache, t);
+}
+
+int32_t engine_probe(struct engine *e, const struct cache_namespace *ns, const int32_t *ids,
+                     int32_t n)
+{
+    return n < 1 ? 0 : cache_probe(e->cache, ns, ids, n);
+}
+
+int32_t engine_cache_clear(struct engine *e)
+{
+    return cache_clear(e->cache);
+}
+
+void engine_stats(const struct engine *e, struct engine_stats *stats)
+{
+    struct cache_stats c;
+
+    cache_stats(e->cache, &c);
+    *stats = (struct engine_stats){
+        .n_blocks = c.n_blocks,
+        .block_size = c.block_size,
+        .free_blocks = c.free_blocks,
+        .cached_blocks = c.cached_blocks,
+        .used_blocks = c.used_blocks,
+        .promised_blocks = c.promised_blocks,
+        .running = e->sched.n_running,
+        .queued = e->sched.n_queued,
+        .steps = e->counts.steps,
+        .rows = e->counts.rows,
+        .prompt_tokens = e->sched.prompt_tokens,
+        .cached_tokens = e->sched.cached_tokens,
+        .computed_prompt_tokens = e->counts.computed_prompt_tokens,
+        .generated_tokens = e->counts.generated_tokens,
+        .hits_full = c.hits_full,
+        .hits_tail = c.hits_tail,
+        .copies = c.copies,
+        .evictions = c.evictions,
+        .preemptions = e->sched.preemptions,
+        .merged = c.merged,
+        .rejected_matches = c.rejected_matches,
+        .last_step_us = e->counts.last_step_us,
+        .max_step_us = e->counts.max_step_us,
+    };
+    for (int i = 0; i < GEN_N_FINISHES; i++)
+        stats->ends[i] = e->ends[i];
+}
+
+static int32_t list_tables(const struct list *list, const struct block_table **tables)
+{
+    int32_t n = 0;
+
+    for (const struct list *node = list->next; node != list; node = node->next)
+        tables[n++] = &LIST_ITEM(node, const struct gen, in_order)->seq.table;
+    return n;
+}
+
+int engine_audit(struct engine *e, struct err *err)
+{
+    const struct sched *s = &e->sched;
+    size_t n = (size_t)s->n_queued + (size_t)s->n_running;
+
+    if (sched_audit(s, &e->step, err) || step_audit(&e->step, e->cache, err))
+        return -1;
+    const struct block_table **tables = xcalloc(n + 1, sizeof *tables);
+    struct cache_holders holders = {
+        .tables = tables, .pins = e->step.pins, .n_pins = e->step.n_copies};
+    holders.n_tables = list_tables(&s->running, tables);
+    holders.n_tables += list_tables(&s->queued, tables + holders.n_tables);
+    int rc = cache_audit(e->cache, &holders, err);
+    xfree((void *)tables);
+    return rc;
+}

@@ -1,0 +1,87 @@
+/* generation.h - one GEN inside the engine: its sequence, its place in the order, its figures. */
+#ifndef ENGINE_GENERATION_H
+#define ENGINE_GENERATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/list.h"
+#include "cache/cache.h"
+#include "engine/engine.h"
+#include "engine/output.h"
+#include "engine/sampler.h"
+
+enum gen_state {
+    GEN_QUEUED,  /* holds no block */
+    GEN_RUNNING, /* holds blocks for all its ids */
+    GEN_ENDED,   /* holds nothing; its end is still to be told */
+    GEN_TOLD,    /* the end callback was called */
+};
+
+/* A branch: the ids that the model sees, and what was computed of them. */
+struct seq {
+    int32_t *ids; /* [n_ids of ids_cap] owns; the prompt, then what was generated */
+    int32_t n_ids, ids_cap;
+    struct block_table table; /* open from submission to the end */
+    struct sampler sampler;
+    struct output output;
+    int32_t n_planned; /* rows in the step that is being made or runs */
+    bool is_decoding;  /* they are one decode */
+};
+
+/* One generation. The engine owns it from engine_submit until its end callback has returned. Main
+ * thread only. */
+struct gen {
+    struct list in_order;  /* node of sched's queue or running list; alone once ended */
+    struct list in_outbox; /* node of the engine's outbox; alone when nothing is to be told */
+    struct engine *engine; /* borrows */
+    struct cache *cache;   /* borrows */
+    enum gen_state state;
+    struct seq seq; /* the one branch; N of them are a group, admitted as a whole */
+    struct cache_owner promises;
+    struct cache_namespace ns;
+    struct gen_events events; /* functions are the submitter's */
+    void *owner;              /* borrows; of the events */
+    int32_t n_callers;        /* callbacks of it on the stack: it is freed behind the last */
+
+    /* place in the order */
+    int32_t priority, boost;      /* boost: highest priority of those who wait for its promises */
+    uint64_t arrival;             /* kept through preemption */
+    int64_t deadline_us;          /* 0: none */
+    struct cache_found waits_for; /* the promise it was passed over for; promised_by NULL: none */
+    bool was_passed;              /* over, for a promise */
+    int32_t n_preempted;
+
+    /* limits and figures */
+    int64_t max_tokens;
+    int32_t n_prompt, n_cached;
+    bool was_admitted, has_token;
+    int64_t submitted_us, admitted_us, token_us, ended_us; /* clock_now_us; of the first of each */
+    enum gen_finish finish; /* GEN_NONE until it has ended; set early when resumed ids end it */
+    struct str error;       /* owns; of GEN_ERROR */
+};
+
+struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cache_namespace *ns,
+                    const int32_t *ids, int32_t n, int32_t n_resumed, struct bytes carry,
+                    const struct gen_options *options, int32_t n_context);
+void gen_free(struct gen *g);
+void gen_accept(struct gen *g, int32_t id);
+void gen_finish_with(struct gen *g, enum gen_finish finish, const char *error);
+void gen_describe_end(const struct gen *g, struct gen_end *end);
+struct gen_times {
+    int64_t queued_ms, prefill_ms, decode_ms;
+};
+struct gen_times gen_times(const struct gen *g);
+int32_t gen_n_known(const struct gen *g);
+int32_t gen_n_generated(const struct gen *g);
+
+/* The one order of queue, budget and victims: the higher priority, then who came first. */
+static inline int32_t gen_rank(const struct gen *g)
+{
+    return g->priority > g->boost ? g->priority : g->boost;
+}
+static inline bool gen_precedes(const struct gen *a, const struct gen *b)
+{
+    return gen_rank(a) != gen_rank(b) ? gen_rank(a) > gen_rank(b) : a->arrival < b->arrival;
+}
+
+#endif

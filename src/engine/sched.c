@@ -1,0 +1,470 @@
+/* sched.c - who is computed next: one order, admission, the budget of a step, victims.
+ *
+ * There is one order, priority and then arrival, and everything follows it: the queue, the budget,
+ * and from its other end the victims. Whoever is first always advances, so everything drains.
+ *
+ *     sched_plan   decodes    one row each, a block where one is full; when none is available the
+ *                             last in order gives all of its blocks back, up to the asker itself
+ *                  admission  in order, nobody past the head; not in a step that preempted
+ *                  prompts    what is left of the budget, shared in whole blocks
+ *
+ * Admission takes blocks for all known ids and looks at one token more, and leaves RESERVE blocks
+ * for each generation that runs: the last ones admitted would otherwise be thrown out again at the
+ * next block border, and their prompts computed twice. Whoever waited for a promise is let in
+ * without the reserve: those who came later filled the pool meanwhile, and what it needs is mostly
+ * there.
+ *
+ * Promises: the first to come with a new prefix computes it, the others are passed over and hold
+ * nothing. A leader has at least the priority of those who wait for it, or they would wait behind
+ * all that stand between.
+ *
+ * Preemption drops blocks only. They stay findable until they are evicted, so a victim that returns
+ * soon computes little again; and with the same ids it generates the same ones.
+ *
+ * Rejected: admitting past a head that does not fit (a large prompt starves under a stream of small
+ * ones); skipping victims that free nothing by themselves (two that share all their blocks would
+ * both be skipped for ever); preempting to admit somebody of higher priority (throws work away each
+ * time). The executable model that found these had each as a switch.
+ *
+ * Nothing here allocates. Main thread only; sched_plan only while no step runs. */
+#include "engine/sched.h"
+
+#include <inttypes.h>
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/plant.h"
+
+/* Available blocks that an admission leaves per running generation: one for the token it is about
+ * to write across a block border, one for the next border. Less preempts often, more idles the
+ * pool. */
+#define RESERVE 2
+
+#define GEN_AT(node) LIST_ITEM(node, struct gen, in_order)
+
+void sched_init(struct sched *s, struct cache *c, const struct engine_config *config)
+{
+    const struct runner_info *info = &config->runner->info;
+
+    *s = (struct sched){.cache = c,
+                        .max_batch_tokens = config->max_batch_tokens,
+                        .max_chunk = config->max_chunk,
+                        .max_running = config->max_running,
+                        .max_queue = config->max_queue,
+                        .block_size = info->block_size,
+                        .n_blocks = info->n_blocks,
+                        .n_context = info->n_context};
+    list_init(&s->queued);
+    list_init(&s->running);
+}
+
+/* ---- the order ----------------------------------------------------------------------------------
+ */
+
+/* From the back: most arrive last. */
+static void insert_in_order(struct list *list, struct gen *g)
+{
+    struct list *at = list;
+
+    while (at->prev != list && gen_precedes(g, GEN_AT(at->prev)))
+        at = at->prev;
+    list_insert_before(at, &g->in_order);
+}
+
+/* A new one takes its place in the queue. */
+void sched_enqueue(struct sched *s, struct gen *g)
+{
+    g->arrival = s->next_arrival++;
+    g->state = GEN_QUEUED;
+    insert_in_order(&s->queued, g);
+    s->n_queued++;
+}
+
+/* It has ended: out of queue or running list. Its blocks are the caller's to release. */
+void sched_remove(struct sched *s, struct gen *g)
+{
+    ASSERT(g->state == GEN_QUEUED || g->state == GEN_RUNNING);
+    if (g->state == GEN_QUEUED)
+        s->n_queued--;
+    else
+        s->n_running--;
+    list_remove(&g->in_order);
+}
+
+/* From 1 in the queue; 0 when it is not queued. */
+int32_t sched_place(const struct sched *s, const struct gen *g)
+{
+    int32_t place = 0;
+
+    if (g->state != GEN_QUEUED)
+        return 0;
+    for (const struct list *at = &g->in_order; at != &s->queued; at = at->prev)
+        place++;
+    return place;
+}
+
+/* The queue is bounded; those whom a place among the running awaits do not count. They have not
+ * been looked at yet: a burst between two turns is no queue. */
+bool sched_is_full(const struct sched *s)
+{
+    int32_t places = s->max_running - s->n_running;
+
+    if (s->is_backlogged && s->n_queued > 0)
+        places = 0;
+    return s->n_queued >= places && s->n_queued - places >= s->max_queue;
+}
+
+/* ---- what fits
+ * ------------------------------------------------------------------------------------ */
+
+/* Blocks at the end of the longest life: whole blocks of the prompt, then those of the branch. */
+int64_t sched_blocks_for(const struct sched *s, int64_t n_prompt, int64_t max_tokens)
+{
+    int64_t block = s->block_size, room = s->n_context - n_prompt;
+    int64_t growth = max_tokens < room ? max_tokens : room;
+
+    return n_prompt / block + (n_prompt % block + growth + block - 1) / block;
+}
+
+/* The most max_tokens for which sched_blocks_for still fits the pool, and the context. */
+int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt)
+{
+    int64_t pool = (int64_t)s->n_blocks * s->block_size - n_prompt;
+    int64_t context = s->n_context - n_prompt;
+    int64_t most = pool < context ? pool : context;
+
+    return most > 0 ? most : 0;
+}
+
+/* ---- victims
+ * -------------------------------------------------------------------------------------- */
+
+static void preempt(struct sched *s, struct gen *g)
+{
+    struct seq *q = &g->seq;
+
+    log_info(LOG_ENGINE, "preempted a generation of %d tokens: %d blocks back, %d queued", q->n_ids,
+             q->table.n_blocks, s->n_queued + 1);
+    cache_release(s->cache, &q->table, q->ids);
+    sched_remove(s, g);
+    g->state = GEN_QUEUED;
+    g->n_preempted++;
+    if (PLANTED(PREEMPTED_LAST))
+        g->arrival = s->next_arrival++;
+    if (PLANTED(TOKEN_LOST) && q->n_ids > g->n_prompt)
+        q->n_ids--;
+    insert_in_order(&s->queued, g);
+    s->n_queued++;
+    s->has_preempted = true;
+    s->preemptions++;
+}
+
+/* Makes `need` blocks available: the cache evicts by itself, here victims go from the end of the
+ * order up to the asker, nobody skipped and nobody before it. False when the asker went too. */
+static bool make_room(struct sched *s, struct gen *asker, int32_t need)
+{
+    while (cache_available(s->cache) < need) {
+        struct gen *victim = GEN_AT(PLANTED(ARRIVAL_UNSORTED) ? s->running.next : s->running.prev);
+        if (victim->seq.n_planned > 0)
+            return false; /* planned before the asker: it stands before it, and stays */
+        preempt(s, victim);
+        if (victim == asker)
+            return false;
+    }
+    return true;
+}
+
+/* ---- decodes
+ * -------------------------------------------------------------------------------------- */
+
+/* Everything but the last token is computed: one row draws the next one. */
+static bool is_decode(const struct gen *g)
+{
+    const struct seq *q = &g->seq;
+
+    return q->n_ids > g->n_prompt && q->table.computed == q->n_ids - 1;
+}
+
+static void plan_decodes(struct sched *s, struct step *step)
+{
+    struct list *next;
+
+    for (struct list *node = s->running.next; node != &s->running; node = next) {
+        struct gen *g = GEN_AT(node);
+        struct cache_copy copy = {0};
+        if (is_decode(g)) {
+            int32_t need = cache_write_need(s->cache, &g->seq.table);
+            if (need > 0 && !make_room(s, g, need)) {
+                if (g->state == GEN_QUEUED)
+                    return; /* it was the last in order itself */
+                next = node->next;
+                continue;
+            }
+            cache_write_room(s->cache, &g->seq.table, &copy);
+            step_add_copy(step, &copy);
+            if (copy.n_tokens > 0)
+                step_add_landing(step, g);
+            step_add_decode(step, g);
+        }
+        next = node->next; /* behind make_room: victims leave the list behind us */
+    }
+}
+
+/* ---- admission
+ * ------------------------------------------------------------------------------------ */
+
+enum admission { ADMITTED, PASSED_OVER, NO_ROOM };
+
+/* Somebody waits for what the leader computes: it must not stand behind the waiter's rank. */
+static void raise_leader(struct sched *s, struct gen *leader, const struct gen *waiter)
+{
+    if (leader->boost >= waiter->priority)
+        return;
+    leader->boost = waiter->priority;
+    list_remove(&leader->in_order);
+    insert_in_order(&s->running, leader);
+}
+
+/* True while the next missing block of its prefix is promised by somebody: asked cheaply while the
+ * promise it met last still stands, by a look otherwise. */
+static bool must_wait(struct sched *s, struct gen *g, struct cache_found *found)
+{
+    if (g->waits_for.promised_by && cache_is_promised(s->cache, &g->waits_for))
+        return true;
+    cache_look(s->cache, &g->seq.table, g->seq.ids, gen_n_known(g), found);
+    g->waits_for = *found;
+    if (!found->promised_by)
+        return false;
+    raise_leader(s, found->promised_by->who, g);
+    g->was_passed = true;
+    return true;
+}
+
+/* Available blocks that the admission of g has to leave. */
+static int32_t blocks_to_keep(const struct sched *s, const struct gen *g)
+{
+    bool waived = g->was_passed && g->n_preempted == 0;
+    int32_t own = gen_n_known(g) % s->block_size == 0; /* or it would be its own first victim */
+
+    if (PLANTED(RESERVE_OVERRUN))
+        return 0;
+    return (waived ? 0 : RESERVE * s->n_running) + own;
+}
+
+/* Figures are those of the first admission: what a client waited for, and what it found. */
+static void note_first_admission(struct sched *s, struct gen *g)
+{
+    int32_t cached = g->seq.table.computed + g->seq.table.ahead;
+
+    if (g->was_admitted)
+        return;
+    g->was_admitted = true;
+    g->admitted_us = clock_now_us();
+    g->n_cached = cached < g->n_prompt ? cached : g->n_prompt;
+    s->prompt_tokens += (uint64_t)g->n_prompt;
+    s->cached_tokens += (uint64_t)g->n_cached;
+}
+
+static enum admission admit(struct sched *s, struct gen *g, struct step *step)
+{
+    struct cache_found found;
+    struct cache_copy copy = {0};
+    struct seq *q = &g->seq;
+
+    if (s->n_running >= s->max_running)
+        return NO_ROOM;
+    if (must_wait(s, g, &found))
+        return PASSED_OVER;
+    if (!cache_reserve(s->cache, &q->table, q->ids, gen_n_known(g), &found, blocks_to_keep(s, g),
+                       &copy))
+        return NO_ROOM;
+    step_add_copy(step, &copy);
+    step_add_landing(step, g);
+    sched_remove(s, g);
+    g->state = GEN_RUNNING;
+    g->boost = INT32_MIN;
+    g->waits_for = (struct cache_found){0};
+    insert_in_order(&s->running, g);
+    s->n_running++;
+    note_first_admission(s, g);
+    return ADMITTED;
+}
+
+static void plan_admissions(struct sched *s, struct step *step)
+{
+    int32_t n_refused = 0;
+
+    LIST_FOREACH (&s->queued, node, next) {
+        if (admit(s, GEN_AT(node), step) != NO_ROOM)
+            continue;
+        if (!PLANTED(PAST_HEAD) || ++n_refused > 1 || s->n_running >= s->max_running)
+            break; /* strictly in order */
+    }
+}
+
+/* ---- prompts
+ * -------------------------------------------------------------------------------------- */
+
+/* First token that no step computes yet. */
+static int32_t next_row(const struct gen *g)
+{
+    return g->seq.table.computed + g->seq.table.ahead + g->seq.n_planned;
+}
+
+/* Tokens that still want a row of this step. A decode has its one, or sits out for want of a block:
+ * then its table has no room. */
+static int32_t rows_left(const struct sched *s, const struct gen *g)
+{
+    const struct seq *q = &g->seq;
+
+    if (q->is_decoding || (int64_t)q->table.n_blocks * s->block_size < gen_n_known(g))
+        return 0;
+    return gen_n_known(g) - next_row(g);
+}
+
+/* Gives g up to `want` rows of the budget that is left, cut at a block border unless they reach the
+ * end: the first block at least. Returns what is left then. */
+static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t left)
+{
+    int32_t block = s->block_size, at = next_row(g), todo = rows_left(s, g);
+    int32_t most = s->max_chunk - g->seq.n_planned < left ? s->max_chunk - g->seq.n_planned : left;
+    int32_t to_border = block - at % block;
+    int32_t n = want > to_border ? want : to_border;
+
+    if (n > most)
+        n = most;
+    n = todo <= n ? todo : n - (at + n) % block;
+    if (n <= 0)
+        return left;
+    g->seq.n_planned += n;
+    return left - n;
+}
+
+/* The prompt with the fewest tokens left; NULL unless there are two prompts at least. */
+static struct gen *shortest(const struct sched *s)
+{
+    struct gen *best = NULL;
+    int32_t n_prompts = 0;
+
+    LIST_FOREACH (&s->running, node, next) {
+        struct gen *g = GEN_AT(node);
+        int32_t left = rows_left(s, g);
+        n_prompts += left > 0;
+        if (left > 0 && (!best || left < rows_left(s, best)))
+            best = g;
+    }
+    return n_prompts > 1 ? best : NULL;
+}
+
+/* One block to the shortest, so that it does not wait behind long ones; then in order half of what
+ * is left to each, then what remains in the same order. */
+static void share_budget(struct sched *s, int32_t left)
+{
+    struct gen *first = left >= 2 * s->block_size ? shortest(s) : NULL;
+
+    if (first)
+        left = give_rows(s, first, s->block_size, left);
+    for (int round = 0; round < 2; round++)
+        LIST_FOREACH (&s->running, node, next) {
+            if (rows_left(s, GEN_AT(node)) > 0)
+                left = give_rows(s, GEN_AT(node), round == 0 ? left / 2 : left, left);
+        }
+}
+
+/* Fills the step: decodes, admissions, prompts. No step runs. */
+void sched_plan(struct sched *s, struct step *step)
+{
+    step_begin(step);
+    s->has_preempted = false;
+    LIST_FOREACH (&s->running, node, next) {
+        GEN_AT(node)->seq.n_planned = 0;
+        GEN_AT(node)->seq.is_decoding = false;
+    }
+    plan_decodes(s, step);
+    s->planned_before = s->next_arrival;
+    if (!s->has_preempted)
+        plan_admissions(s, step);
+    s->is_backlogged = s->n_queued > 0;
+    share_budget(s, s->max_batch_tokens - step->n_decodes);
+    LIST_FOREACH (&s->running, node, next) {
+        struct gen *g = GEN_AT(node);
+        if (g->seq.n_planned > 0 && !g->seq.is_decoding)
+            step_add_rows(step, g);
+    }
+}
+
+/* ---- audit
+ * ---------------------------------------------------------------------------------------- */
+
+static int audit_one(const struct sched *s, const struct gen *g, enum gen_state state,
+                     struct err *err)
+{
+    const struct seq *q = &g->seq;
+    const struct output *o = &q->output;
+
+    if (g->state != state)
+        return err_set(err, "S0 a generation in the list of state %d has state %d", state,
+                       g->state);
+    if (g->finish == GEN_NONE && q->n_ids != g->n_prompt + o->n_sampled)
+        return err_set(err, "S1 %d ids, but %d of the prompt and %d generated", q->n_ids,
+                       g->n_prompt, o->n_sampled);
+    if (state == GEN_QUEUED && q->table.n_blocks > 0)
+        return err_set(err, "S1 a queued generation holds %d blocks", q->table.n_blocks);
+    if (state == GEN_RUNNING && q->table.computed + q->table.ahead >= q->n_ids)
+        return err_set(err, "S1 %d of %d ids are computed, nothing is left",
+                       q->table.computed + q->table.ahead, q->n_ids);
+    if (sched_blocks_for(s, g->n_prompt, g->max_tokens) > s->n_blocks)
+        return err_set(err, "S6 a generation of %" PRId64 " blocks in a pool of %d",
+                       sched_blocks_for(s, g->n_prompt, g->max_tokens), s->n_blocks);
+    return 0;
+}
+
+static int audit_list(const struct sched *s, const struct list *list, enum gen_state state,
+                      int32_t n, struct err *err)
+{
+    const struct gen *before = NULL;
+    int32_t n_found = 0;
+
+    for (const struct list *node = list->next; node != list; node = node->next, n_found++) {
+        const struct gen *g = LIST_ITEM(node, const struct gen, in_order);
+        if (before && !gen_precedes(before, g))
+            return err_set(err, "S4 arrival %" PRIu64 " stands before %" PRIu64, before->arrival,
+                           g->arrival);
+        if (audit_one(s, g, state, err))
+            return -1;
+        before = g;
+    }
+    return n_found == n ? 0 : err_set(err, "S0 %d generations listed, %d counted", n_found, n);
+}
+
+/* Nobody was admitted in the running step past one that was there, could have been admitted and
+ * came before. Those that were preempted may have stood in the queue by a boost; they are left out.
+ */
+static int audit_admissions(const struct sched *s, const struct step *step, struct err *err)
+{
+    for (int32_t i = 0; step->is_running && i < step->n_landing; i++) {
+        const struct gen *in = step->landing[i];
+        if (!in || in->n_preempted > 0)
+            continue;
+        for (const struct list *node = s->queued.next; node != &s->queued; node = node->next) {
+            const struct gen *out = LIST_ITEM(node, const struct gen, in_order);
+            if (out->arrival < s->planned_before && !out->waits_for.promised_by &&
+                out->priority == in->priority && out->arrival < in->arrival)
+                return err_set(err, "S4 arrival %" PRIu64 " was admitted, %" PRIu64 " waits",
+                               in->arrival, out->arrival);
+        }
+    }
+    return 0;
+}
+
+/* 0, or -1 and the fault by its name. */
+int sched_audit(const struct sched *s, const struct step *step, struct err *err)
+{
+    if (audit_admissions(s, step, err))
+        return -1;
+    if (s->n_running > s->max_running)
+        return err_set(err, "S0 %d run, at most %d may", s->n_running, s->max_running);
+    if (audit_list(s, &s->queued, GEN_QUEUED, s->n_queued, err))
+        return -1;
+    return audit_list(s, &s->running, GEN_RUNNING, s->n_running, err);
+}

@@ -1,0 +1,177 @@
+/* step.c - the step that is being made or runs: chosen sequences, their rows, what they owe.
+ *
+ * The scheduler says who gets how many rows; here that becomes a plan, and the plan's results
+ * become computed tokens and ids again. While a step runs, clients go on: a generation that ends
+ * meanwhile is forgotten here (its rows are computed in vain) and its blocks go back at once. That
+ * needs no fence, because blocks are taken only while no step runs: whoever gets one of them writes
+ * behind this step. What does wait for the end of the step are the sources of its copies.
+ *
+ *     launch                                    done
+ *       | copies, rows ... running ...            | copies let go -> landed -> advanced -> sampled
+ *       | a gen that ends here: step_forget       |
+ *
+ * Main thread only; the plan is read by the rank while is_running. */
+#include "engine/step.h"
+
+#include <string.h>
+#include "base/err.h"
+#include "base/mem.h"
+
+void step_init(struct step *s, const struct plan_limits *limits)
+{
+    size_t n = (size_t)limits->max_seqs, n_copies = (size_t)limits->max_copies;
+
+    *s = (struct step){.plan = plan_new(limits),
+                       .parts = xcalloc(n, sizeof *s->parts),
+                       .landing = xcalloc(n, sizeof(struct gen *)),
+                       .copies = xcalloc(n_copies, sizeof *s->copies),
+                       .pins = xcalloc(n_copies, sizeof *s->pins)};
+}
+
+void step_done(struct step *s)
+{
+    plan_free(s->plan);
+    xfree(s->parts);
+    xfree((void *)s->landing);
+    xfree(s->copies);
+    xfree(s->pins);
+    *s = (struct step){0};
+}
+
+void step_begin(struct step *s)
+{
+    ASSERT(!s->is_running);
+    plan_clear(s->plan);
+    s->n_parts = s->n_landing = s->n_copies = s->n_decodes = 0;
+}
+
+/* The cache asked for it; nothing when n_tokens is 0. */
+void step_add_copy(struct step *s, const struct cache_copy *copy)
+{
+    if (copy->n_tokens == 0)
+        return;
+    ASSERT(s->n_copies < s->plan->limits.max_copies);
+    plan_add_copy(s->plan, copy->src, copy->dst, copy->n_tokens);
+    s->pins[s->n_copies] = copy->src;
+    s->copies[s->n_copies++] = *copy;
+}
+
+/* It was admitted in this step: its copy, if any, lands with it. */
+void step_add_landing(struct step *s, struct gen *g)
+{
+    ASSERT(s->n_landing < s->plan->limits.max_seqs);
+    s->landing[s->n_landing++] = g;
+}
+
+void step_add_decode(struct step *s, struct gen *g)
+{
+    g->seq.n_planned = 1;
+    g->seq.is_decoding = true;
+    s->n_decodes++;
+    step_add_rows(s, g);
+}
+
+/* The planned rows of a sequence, from the first token that is not computed; the next token is
+ * drawn behind the last known one. */
+void step_add_rows(struct step *s, struct gen *g)
+{
+    struct seq *q = &g->seq;
+    int32_t at = q->table.computed + q->table.ahead, end = at + q->n_planned;
+    int32_t block = s->plan->limits.block_size, n_blocks = (end + block - 1) / block;
+
+    ASSERT(q->n_planned > 0 && end <= q->n_ids && n_blocks <= q->table.n_blocks);
+    plan_add_seq(s->plan, at, q->ids + at, q->n_planned, q->table.blocks, n_blocks);
+    bool is_sampled = end == gen_n_known(g);
+    if (is_sampled)
+        sampler_plan(&q->sampler, s->plan, s->plan->n_rows - 1, q->ids, end);
+    s->parts[s->n_parts++] =
+        (struct step_part){.gen = g, .n_rows = q->n_planned, .is_sampled = is_sampled};
+}
+
+/* Hands the plan over, if there is anything in it. */
+bool step_launch(struct step *s, struct runner *r)
+{
+    if (s->plan->n_rows == 0) {
+        ASSERT(s->n_copies == 0); /* whoever is admitted with a copy has a token left to compute,
+                                     and the first prompt in order always gets rows */
+        return false;
+    }
+    plan_finish(s->plan);
+    s->is_running = true;
+    r->launch(r, s->plan);
+    return true;
+}
+
+/* It has ended: whatever the running step computes for it is nobody's. */
+void step_forget(struct step *s, const struct gen *g)
+{
+    for (int32_t i = 0; i < s->n_parts; i++)
+        if (s->parts[i].gen == g)
+            s->parts[i].gen = NULL;
+    for (int32_t i = 0; i < s->n_landing; i++)
+        if (s->landing[i] == g)
+            s->landing[i] = NULL;
+}
+
+/* The step is over: sources of copies are let go; unless it failed, what it computed is confirmed.
+ */
+void step_settle(struct step *s, struct cache *c, bool failed)
+{
+    ASSERT(s->is_running);
+    s->is_running = false;
+    for (int32_t i = 0; i < s->n_copies; i++)
+        cache_copy_done(c, &s->copies[i]);
+    s->n_copies = 0;
+    if (failed)
+        return;
+    for (int32_t i = 0; i < s->n_landing; i++)
+        if (s->landing[i])
+            cache_landed(c, &s->landing[i]->seq.table);
+    for (int32_t i = 0; i < s->n_parts; i++) {
+        struct gen *g = s->parts[i].gen;
+        if (g)
+            cache_advance(c, &g->seq.table, g->seq.ids, s->parts[i].n_rows);
+    }
+}
+
+/* Part i: its generation (NULL when it has ended) and whether a sample of the plan belongs to it.
+ */
+struct gen *step_take_sample(struct step *s, int32_t i, bool *is_sampled)
+{
+    *is_sampled = s->parts[i].is_sampled;
+    return s->parts[i].gen;
+}
+
+/* Adds a finished step to the figures. */
+void step_count(const struct step *s, int64_t duration_us, struct step_counts *counts)
+{
+    counts->steps++;
+    counts->rows += (uint64_t)s->plan->n_rows;
+    counts->last_step_us = duration_us;
+    if (duration_us > counts->max_step_us)
+        counts->max_step_us = duration_us;
+    for (int32_t i = 0; i < s->n_parts; i++) {
+        const struct gen *g = s->parts[i].gen;
+        int32_t left = g ? g->n_prompt - s->plan->seqs[i].position : 0;
+        int32_t n = s->parts[i].n_rows;
+        if (left > 0)
+            counts->computed_prompt_tokens += (uint64_t)(left < n ? left : n);
+    }
+}
+
+/* P4: no row of the running step writes a confirmed slot. 0, or -1 and the fault. */
+int step_audit(const struct step *s, const struct cache *c, struct err *err)
+{
+    int32_t block = s->plan->limits.block_size;
+
+    for (int32_t i = 0; s->is_running && i < s->n_parts; i++) {
+        const struct plan_seq *q = &s->plan->seqs[i];
+        for (int32_t at = q->position; at < q->position + q->n_rows; at++) {
+            int32_t b = s->plan->tables[q->table_at + at / block];
+            if (cache_is_confirmed(c, b, at % block))
+                return err_set(err, "P4 the running step writes slot %d of block %d, confirmed",
+                               at % block, b);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* step.h - the step that is being made or runs: chosen sequences, their rows, what they owe. */
+#ifndef ENGINE_STEP_H
+#define ENGINE_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "cache/cache.h"
+#include "engine/generation.h"
+#include "kernels/plan.h"
+#include "runner/runner.h"
+
+/* The rows of one sequence. */
+struct step_part {
+    struct gen *gen; /* borrows; NULL once it has ended: its results are nobody's */
+    int32_t n_rows;
+    bool is_sampled; /* the next sample of the plan is its */
+};
+
+/* Owned by the engine, main thread. All arrays have their final size from step_init on. */
+struct step {
+    struct plan *plan;       /* owns; untouched while is_running */
+    struct step_part *parts; /* [n_parts] owns; one a sequence, in the order of the plan's */
+    struct gen **landing;    /* [n_landing] owns; admitted in this step, NULL once ended */
+    struct cache_copy
+        *copies;   /* [n_copies] owns; their sources are pinned until the step is done */
+    int32_t *pins; /* [n_copies] owns; those sources, for the audit */
+    int32_t n_parts, n_landing, n_copies;
+    int32_t n_decodes;
+    bool is_running;
+};
+
+/* Plain counters of the engine's life, for INFO. */
+struct step_counts {
+    uint64_t steps, rows, computed_prompt_tokens, generated_tokens;
+    int64_t last_step_us, max_step_us;
+};
+
+void step_init(struct step *s, const struct plan_limits *limits);
+void step_done(struct step *s);
+
+void step_begin(struct step *s);
+void step_add_copy(struct step *s, const struct cache_copy *copy);
+void step_add_landing(struct step *s, struct gen *g);
+void step_add_decode(struct step *s, struct gen *g);
+void step_add_rows(struct step *s, struct gen *g);
+bool step_launch(struct step *s, struct runner *r);
+
+void step_forget(struct step *s, const struct gen *g);
+void step_settle(struct step *s, struct cache *c, bool failed);
+struct gen *step_take_sample(struct step *s, int32_t i, bool *is_sampled);
+void step_count(const struct step *s, int64_t duration_us, struct step_counts *counts);
+int step_audit(const struct step *s, const struct cache *c, struct err *err);
+
+#endif
