@@ -9,6 +9,7 @@
 #define BASE_PLANT_H
 
 /* name, what goes wrong */
+/* clang-format off */
 #define PLANTS(X)                                                                                 \
     X(HIT_UNCOUNTED, "the last matched block is not counted")                                     \
     X(COPY_LEFT_OUT, "a block is used as if copied, and no copy is asked for")                    \
@@ -23,7 +24,6 @@
     X(NEVER_FIT, "what can never fit is queued")                                                  \
     X(NOTHING_LEFT, "the whole prompt is matched, nothing is left to compute")                    \
     X(NARROW_COUNT, "reference counts have three bits")                                           \
-    X(STALE_SERIAL, "a block's serial does not grow when it is taken")                            \
     X(EVICT_INNER, "eviction takes a block that has children")                                    \
     X(PROMISE_HIT, "a promised block is a hit")                                                   \
     X(PROMISE_LEFT, "promises survive the release of their leader")                               \
@@ -33,7 +33,6 @@
     X(COPY_LONG, "a copy takes one token more than is common")                                    \
     X(COPY_KEPT, "the source of a copy is never let go")                                          \
     X(TAIL_LONG, "a tail says one token more than is confirmed")                                  \
-    X(TAIL_HALF, "a half-filled block is inserted as if it were full")                            \
     X(NAMESPACE_MET, "two users share a tree")                                                    \
     X(MERGE_UNCOUNTED, "merging does not count the block it merges onto")                         \
     X(TAKE_FIRST, "new blocks are taken before the matched ones are counted")                     \
@@ -43,13 +42,14 @@
     X(END_TWICE, "a generation that ends by length ends twice")                                   \
     X(TOKEN_LOST, "the last token before a preemption is forgotten")                              \
     X(RESERVE_OVERRUN, "admission counts blocks that are not there")
+/* clang-format on */
 
 enum plant {
     PLANT_NONE,
 #define X(name, what) PLANT_##name,
     PLANTS(X)
 #undef X
-    PLANT_COUNT
+        PLANT_COUNT
 };
 
 #ifdef KV_PLANT

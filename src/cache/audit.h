@@ -12,12 +12,13 @@
 struct cache_holders {
     const struct block_table *const *tables; /* [n_tables] all open ones */
     int32_t n_tables;
-    const int32_t *pins;                     /* [n_pins] sources of copies of the running step */
+    const int32_t *pins; /* [n_pins] sources of copies of the running step */
     int32_t n_pins;
 };
 
-/* 0, or -1 and the fault by its name (P1 ...). counts: scratch of 2 * n_blocks. */
-int audit_run(const struct pool *p, const struct prefix *x, const struct cache_holders *holders,
+/* 0, or -1 and the fault by its name (P1 ...). counts: scratch of 2 * n_blocks. The index does not
+ * change, but for looking things up in it. */
+int audit_run(const struct pool *p, struct prefix *x, const struct cache_holders *holders,
               int32_t *counts, struct err *err);
 
 #endif

@@ -30,9 +30,9 @@
 struct cache;
 
 struct cache_config {
-    int32_t n_blocks;    /* 1 .. 2^30 */
-    int32_t block_size;  /* tokens; 1 or more */
-    int32_t hash_bits;   /* 64; tests cut it to 8, so that digests collide: 0 means 64 */
+    int32_t n_blocks;   /* 1 .. 2^30 */
+    int32_t block_size; /* tokens; 1 or more */
+    int32_t hash_bits;  /* 64; tests cut it to 8, so that digests collide: 0 means 64 */
 };
 struct cache *cache_new(const struct cache_config *config);
 void cache_free(struct cache *c); /* all tables closed before */
@@ -42,17 +42,18 @@ void cache_open(struct cache *c, struct block_table *t, const struct cache_names
                 struct cache_owner *owner, int32_t max_blocks);
 void cache_close(struct cache *c, struct block_table *t); /* released before; closed is fine */
 
-/* ---- admission ---------------------------------------------------------------------------------- */
+/* ---- admission ----------------------------------------------------------------------------------
+ */
 
-/* What cache_look found. The hits themselves wait in the table's array. Stale as soon as anything is
- * reserved, advanced or released, but for cache_is_promised. */
+/* What cache_look found. The hits themselves wait in the table's array. Stale as soon as anything
+ * is reserved, advanced or released, but for cache_is_promised. */
 struct cache_found {
-    int32_t n_hits;              /* leading full blocks that are there */
-    int32_t n_idle_hits;         /* of them unreferenced: available now, not after a reservation */
-    int32_t source, n_run;       /* block to copy n_run tokens from after the hits; -1 and 0 */
-    bool is_source_idle;         /* the source is unreferenced and no hit */
+    int32_t n_hits;        /* leading full blocks that are there */
+    int32_t n_idle_hits;   /* of them unreferenced: available now, not after a reservation */
+    int32_t source, n_run; /* block to copy n_run tokens from after the hits; -1 and 0 */
+    bool is_source_idle;   /* the source is unreferenced and no hit */
     struct cache_owner *promised_by; /* who computes the next missing block: wait; or NULL */
-    int32_t promised;            /* that block */
+    int32_t promised;                /* that block */
     uint32_t promised_serial;
 };
 /* ids [n], n >= 1: all known ids of the sequence. The table is open and holds no block. */
@@ -66,12 +67,13 @@ struct cache_copy {
 };
 /* Blocks for all of ids [n], leaving `keep` available ones besides. False: not enough, nothing
  * changed. The copy is given up when its pinned source is the block that lacks. On true the table
- * holds ceil(n / block_size) blocks, computed and ahead say what need not be computed (less than n),
- * and the full blocks that were not found are promised by the table's owner. */
+ * holds ceil(n / block_size) blocks, computed and ahead say what need not be computed (less than
+ * n), and the full blocks that were not found are promised by the table's owner. */
 bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
                    const struct cache_found *found, int32_t keep, struct cache_copy *copy);
 
-/* ---- while it runs ------------------------------------------------------------------------------ */
+/* ---- while it runs ------------------------------------------------------------------------------
+ */
 
 /* Blocks that cache_write_room would take now: 0 or 1. */
 int32_t cache_write_need(const struct cache *c, const struct block_table *t);
@@ -87,14 +89,14 @@ void cache_advance(struct cache *c, struct block_table *t, const int32_t *ids, i
 void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids);
 /* Another branch of the same generation takes the table: `to` is open, holds nothing. */
 void cache_share(struct cache *c, const struct block_table *from, struct block_table *to);
-/* The one release path. ids: all ids from position 0 on, at least computed of them. Idempotent. */
+/* The one release path, after a failed step too: only what earlier steps confirmed is published.
+ * ids: all ids from position 0 on, at least computed of them. Idempotent. */
 void cache_release(struct cache *c, struct block_table *t, const int32_t *ids);
-/* After a failed step: the same, and nothing of the half-filled block is published. */
-void cache_discard(struct cache *c, struct block_table *t);
 
-/* ---- figures ------------------------------------------------------------------------------------ */
+/* ---- figures ------------------------------------------------------------------------------------
+ */
 
-int32_t cache_available(const struct cache *c);  /* free + unreferenced cached blocks */
+int32_t cache_available(const struct cache *c); /* free + unreferenced cached blocks */
 int32_t cache_block_size(const struct cache *c);
 int32_t cache_shared(const struct cache *c, const struct block_table *t); /* blocks that another
                                                                              table names too */
@@ -108,18 +110,18 @@ bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset);
 
 struct cache_stats {
     int32_t n_blocks, block_size;
-    int32_t free_blocks;     /* never used or not findable */
-    int32_t cached_blocks;   /* unreferenced and findable */
-    int32_t used_blocks;     /* referenced */
+    int32_t free_blocks;   /* never used or not findable */
+    int32_t cached_blocks; /* unreferenced and findable */
+    int32_t used_blocks;   /* referenced */
     int32_t promised_blocks;
     int32_t namespaces;
-    uint64_t hits_full;      /* blocks matched at admission */
-    uint64_t hits_tail;      /* tokens copied out of tails or parts of full blocks */
-    uint64_t copies;         /* block copies asked for */
+    uint64_t hits_full; /* blocks matched at admission */
+    uint64_t hits_tail; /* tokens copied out of tails or parts of full blocks */
+    uint64_t copies;    /* block copies asked for */
     uint64_t copies_given_up;
     uint64_t evictions;
-    uint64_t merged;         /* equal full blocks folded into one */
-    uint64_t promises_taken; /* promises that an equal confirmed block ended */
+    uint64_t merged;           /* equal full blocks folded into one */
+    uint64_t promises_taken;   /* promises that an equal confirmed block ended */
     uint64_t rejected_matches; /* equal hashes of other tokens or another parent */
 };
 void cache_stats(const struct cache *c, struct cache_stats *stats);

@@ -1,4 +1,5 @@
-/* namespace.h - what roots a tree of the prefix index. Compared field by field, never by a digest. */
+/* namespace.h - what roots a tree of the prefix index. Compared field by field, never by a digest.
+ */
 #ifndef CACHE_NAMESPACE_H
 #define CACHE_NAMESPACE_H
 
@@ -7,9 +8,9 @@
 
 struct cache_namespace {
     uint64_t model_digest;
-    uint64_t user;    /* the authenticated one; 0 when prefixes are shared across users */
+    uint64_t user; /* the authenticated one; 0 when prefixes are shared across users */
     int32_t kv_type;
-    uint32_t epoch;   /* grows when the weights are loaded anew */
+    uint32_t epoch; /* grows when the weights are loaded anew */
 };
 
 static inline bool cache_namespace_equal(const struct cache_namespace *a,

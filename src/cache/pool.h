@@ -6,23 +6,23 @@
 #include <stdint.h>
 
 enum pool_place {
-    POOL_FREE,      /* unreferenced, not findable: in the free list */
-    POOL_HELD,      /* referenced */
-    POOL_LEAF,      /* unreferenced, findable, no children: in the heap, may be evicted */
-    POOL_INNER,     /* unreferenced, findable, with children: becomes a leaf when they are gone */
+    POOL_FREE,  /* unreferenced, not findable: in the free list */
+    POOL_HELD,  /* referenced */
+    POOL_LEAF,  /* unreferenced, findable, no children: in the heap, may be evicted */
+    POOL_INNER, /* unreferenced, findable, with children: becomes a leaf when they are gone */
     POOL_N_PLACES
 };
 
 struct pool_block {
-    uint32_t serial;     /* grows each time the block is taken */
-    uint16_t n_tables;   /* entries of block tables that name it */
-    uint16_t n_pins;     /* pending copies that read it */
-    int32_t n_children;  /* nodes of the prefix index whose parent it is */
-    bool is_findable;    /* the prefix index has a node for it */
-    uint8_t place;       /* enum pool_place */
-    int32_t next, prev;  /* POOL_FREE: neighbours in the free list, -1 at its ends */
-    int32_t heap_at;     /* POOL_LEAF: position in the heap */
-    uint64_t stamp;      /* when it was last let go; the heap's order */
+    uint32_t serial;    /* grows each time the block is taken */
+    uint16_t n_tables;  /* entries of block tables that name it */
+    uint16_t n_pins;    /* pending copies that read it */
+    int32_t n_children; /* nodes of the prefix index whose parent it is */
+    bool is_findable;   /* the prefix index has a node for it */
+    uint8_t place;      /* enum pool_place */
+    int32_t next, prev; /* POOL_FREE: neighbours in the free list, -1 at its ends */
+    int32_t heap_at;    /* POOL_LEAF: position in the heap */
+    uint64_t stamp;     /* when it was last let go; the heap's order */
 };
 
 struct pool {
@@ -30,7 +30,7 @@ struct pool {
     int32_t *heap;             /* [n_blocks] owns; leaves, oldest on top */
     int32_t n_blocks, n_leaves, first_free;
     int32_t n_in[POOL_N_PLACES];
-    uint64_t clock;            /* of stamps */
+    uint64_t clock; /* of stamps */
 };
 
 void pool_init(struct pool *p, int32_t n_blocks);
@@ -41,9 +41,9 @@ void pool_done(struct pool *p);
 int32_t pool_take(struct pool *p, int32_t near);
 int32_t pool_oldest_leaf(const struct pool *p); /* what eviction takes next; -1 for none */
 
-void pool_hold(struct pool *p, int32_t b);      /* one more table entry */
-void pool_drop(struct pool *p, int32_t b);      /* one less */
-void pool_pin(struct pool *p, int32_t b);       /* one more pending copy reads it */
+void pool_hold(struct pool *p, int32_t b); /* one more table entry */
+void pool_drop(struct pool *p, int32_t b); /* one less */
+void pool_pin(struct pool *p, int32_t b);  /* one more pending copy reads it */
 void pool_unpin(struct pool *p, int32_t b);
 void pool_set_findable(struct pool *p, int32_t b, bool is_findable);
 void pool_add_child(struct pool *p, int32_t b, int32_t change); /* +1 or -1 */

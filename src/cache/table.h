@@ -14,12 +14,12 @@ struct block_table {
     struct cache_owner *owner; /* borrows; of its promises */
     int32_t root;              /* of the prefix index */
     bool is_open;
-    int32_t *blocks;           /* [n_blocks of cap] owns the array; each entry counts its block */
+    int32_t *blocks; /* [n_blocks of cap] owns the array; each entry counts its block */
     int32_t n_blocks, cap;
-    int32_t computed;          /* tokens whose K/V a finished step has written, from 0 on */
-    int32_t ahead;             /* tokens after computed that the running step copies in */
-    int32_t n_confirmed;       /* leading blocks that went through confirmation */
-    int32_t copying;           /* entry that the running step copies into; -1 for none */
+    int32_t computed;    /* tokens whose K/V a finished step has written, from 0 on */
+    int32_t ahead;       /* tokens after computed that the running step copies in */
+    int32_t n_confirmed; /* leading blocks that went through confirmation */
+    int32_t copying;     /* entry that the running step copies into; -1 for none */
 };
 
 void block_table_init(struct block_table *t, int32_t root, struct cache_owner *owner, int32_t cap);

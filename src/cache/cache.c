@@ -1,0 +1,496 @@
+/* cache.c - the cache as a whole: look, reserve, confirm, publish, release.
+ *
+ * The order of things is what matters here, and every order below was once a fault somewhere:
+ *   - all looks come before anything is taken or promised, since taking may evict what was found;
+ *   - matched blocks are counted before a copy's source is pinned, and that before new ones are
+ *     taken, or eviction would take what was just matched;
+ *   - one token is always left to compute: a hit ends before the last one;
+ *   - only what a finished step has confirmed is a hit; a promise is found, but never a hit;
+ *   - equal full blocks merge when the second is confirmed; an equal promise ends then, and the
+ *     leader that made it loses those it has left, since its own blocks hang from a parent that
+ *     will never be in the index;
+ *   - on release promises go first, then the half-filled block becomes a tail, then the last block
+ *     is let go first.
+ *
+ * Invariant for eviction: whoever holds a block of the index holds its ancestors, for as long as
+ * blocks can be taken. A pinned source is held without them once its reader is cancelled, but then
+ * a step runs, and no block is taken while one does. Main thread only. */
+#include "cache/cache.h"
+
+#include "base/mem.h"
+#include "base/plant.h"
+
+struct cache {
+    struct pool pool;
+    struct prefix prefix;
+    int32_t *scratch;           /* [2 * n_blocks] owns; counts of an audit */
+    struct cache_stats counted; /* the running totals among its fields */
+};
+
+struct cache *cache_new(const struct cache_config *config)
+{
+    ASSERT(config->n_blocks > 0 && config->n_blocks <= 1 << 30 && config->block_size > 0);
+    struct cache *c = xcalloc(1, sizeof *c);
+    pool_init(&c->pool, config->n_blocks);
+    prefix_init(&c->prefix, &c->pool, config->block_size,
+                config->hash_bits ? config->hash_bits : 64);
+    c->scratch = xcalloc(2 * (size_t)config->n_blocks, sizeof *c->scratch);
+    return c;
+}
+
+void cache_free(struct cache *c)
+{
+    if (!c)
+        return;
+    prefix_done(&c->prefix);
+    pool_done(&c->pool);
+    xfree(c->scratch);
+    xfree(c);
+}
+
+void cache_open(struct cache *c, struct block_table *t, const struct cache_namespace *ns,
+                struct cache_owner *owner, int32_t max_blocks)
+{
+    block_table_init(t, prefix_root_open(&c->prefix, ns), owner, max_blocks);
+}
+
+void cache_close(struct cache *c, struct block_table *t)
+{
+    if (!t->is_open)
+        return;
+    int32_t root = t->root;
+    block_table_done(t);
+    prefix_root_close(&c->prefix, root);
+}
+
+/* ---- looking ------------------------------------------------------------------------------------
+ */
+
+/* How far the index leads: confirmed full blocks, the parent after them, and a promise met. */
+struct walk {
+    int32_t n_hits;
+    struct prefix_parent parent;
+    int32_t promised; /* block that computes what is missing next; -1 for none */
+};
+
+/* hits [n / block_size] may be NULL. A promise that holds the last token is not waited for: it
+ * could only be copied from, and its leader may be long in coming. */
+static struct walk follow(struct cache *c, int32_t root, const int32_t *ids, int32_t n,
+                          int32_t *hits)
+{
+    struct prefix *x = &c->prefix;
+    int32_t size = x->block_size;
+    int32_t left = PLANTED(NOTHING_LEFT) ? 0 : 1;
+    struct walk w = {.parent = prefix_root_parent(x, root), .promised = -1};
+    for (int32_t at = 0; at + size <= n - left; at += size) {
+        int32_t b = prefix_find(x, w.parent, ids + at);
+        if (b < 0)
+            break;
+        if (x->nodes[b].kind == PREFIX_PROMISED && !PLANTED(PROMISE_HIT)) {
+            w.promised = PLANTED(PROMISE_MISSED) ? -1 : b;
+            break;
+        }
+        if (hits)
+            hits[w.n_hits] = b;
+        w.n_hits++;
+        w.parent = prefix_block_parent(x, b);
+    }
+    return w;
+}
+
+/* The source to copy from after the full hits, leaving one token; -1 when there is none. */
+static int32_t find_source(struct cache *c, const struct walk *w, const int32_t *ids, int32_t n,
+                           int32_t *n_run)
+{
+    int32_t at = w->n_hits * c->prefix.block_size;
+    int32_t source = prefix_find_run(&c->prefix, w->parent, ids + at, n - 1 - at, n_run);
+    if (PLANTED(COPY_LONG) && source >= 0 && at + *n_run + 1 < n &&
+        *n_run + 1 < c->prefix.block_size)
+        ++*n_run;
+    return source;
+}
+
+static int32_t count_idle(const struct cache *c, const int32_t *blocks, int32_t n)
+{
+    int32_t n_idle = 0;
+    for (int32_t i = 0; i < n; i++)
+        n_idle += !pool_is_held(&c->pool, blocks[i]);
+    return n_idle;
+}
+
+void cache_look(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
+                struct cache_found *found)
+{
+    ASSERT(t->is_open && t->n_blocks == 0 && n > 0 && n / c->prefix.block_size <= t->cap);
+    struct walk w = follow(c, t->root, ids, n, t->blocks);
+    *found = (struct cache_found){.n_hits = w.n_hits,
+                                  .source = -1,
+                                  .promised = w.promised,
+                                  .n_idle_hits = count_idle(c, t->blocks, w.n_hits)};
+    if (w.promised >= 0) {
+        found->promised_by = c->prefix.nodes[w.promised].owner;
+        found->promised_serial = c->pool.blocks[w.promised].serial;
+        return;
+    }
+    found->source = find_source(c, &w, ids, n, &found->n_run);
+    found->is_source_idle = found->source >= 0 && !pool_is_held(&c->pool, found->source);
+}
+
+bool cache_is_promised(const struct cache *c, const struct cache_found *found)
+{
+    return found->promised_by && c->pool.blocks[found->promised].serial == found->promised_serial &&
+           c->prefix.nodes[found->promised].kind == PREFIX_PROMISED &&
+           c->prefix.nodes[found->promised].owner == found->promised_by;
+}
+
+int32_t cache_probe(struct cache *c, const struct cache_namespace *ns, const int32_t *ids,
+                    int32_t n)
+{
+    int32_t root = prefix_root_find(&c->prefix, ns);
+    if (root < 0 || n <= 0)
+        return 0;
+    int32_t n_run;
+    struct walk w = follow(c, root, ids, n, NULL);
+    find_source(c, &w, ids, n, &n_run);
+    return w.n_hits * c->prefix.block_size + n_run;
+}
+
+/* ---- taking -------------------------------------------------------------------------------------
+ */
+
+/* Planted: a block that somebody holds is taken all the same. */
+static bool evict_held(struct cache *c)
+{
+    for (int32_t b = 0; b < c->pool.n_blocks; b++) {
+        struct pool_block *block = &c->pool.blocks[b];
+        if (block->place != POOL_HELD || !block->is_findable || block->n_children > 0)
+            continue;
+        prefix_unlink(&c->prefix, b);
+        while (block->n_tables > 0)
+            pool_drop(&c->pool, b);
+        return block->place == POOL_FREE;
+    }
+    return false;
+}
+
+/* Planted: a block whose children can never be found again. */
+static bool evict_inner(struct cache *c)
+{
+    for (int32_t b = 0; b < c->pool.n_blocks; b++) {
+        if (c->pool.blocks[b].place != POOL_INNER)
+            continue;
+        c->pool.blocks[b].n_children = 0;
+        prefix_unlink(&c->prefix, b);
+        return true;
+    }
+    return false;
+}
+
+static void evict_one(struct cache *c)
+{
+    c->counted.evictions++;
+    if ((PLANTED(EVICT_HELD) && evict_held(c)) || (PLANTED(EVICT_INNER) && evict_inner(c)))
+        return;
+    int32_t leaf = pool_oldest_leaf(&c->pool);
+    ASSERT(leaf >= 0); /* the caller asked cache_available; held blocks hold their ancestors */
+    prefix_unlink(&c->prefix, leaf);
+}
+
+static int32_t take(struct cache *c, int32_t near)
+{
+    if (c->pool.n_in[POOL_FREE] == 0)
+        evict_one(c);
+    return pool_take(&c->pool, near);
+}
+
+/* Writes n new blocks behind the hits that wait in the table's array, counted or not. */
+static void take_behind(struct cache *c, struct block_table *t, int32_t n_hits, int32_t n)
+{
+    for (int32_t j = n_hits; j < n_hits + n; j++)
+        t->blocks[j] = take(c, j > 0 ? t->blocks[j - 1] : -1);
+}
+
+/* The full blocks that nobody has: from now on others find them as promised. Ends at the first that
+ * is in the index already, since what hangs below it belongs to another. */
+static void promise(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
+                    int32_t from)
+{
+    struct prefix *x = &c->prefix;
+    for (int32_t j = from; j < n / x->block_size; j++) {
+        struct prefix_parent parent = block_table_parent(t, x, j);
+        const int32_t *block_ids = ids + (int64_t)j * x->block_size;
+        if (prefix_find(x, parent, block_ids) >= 0)
+            return;
+        bool early = PLANTED(PUBLISHED_EARLY);
+        prefix_link(x, t->blocks[j], parent, block_ids, x->block_size,
+                    early ? PREFIX_FULL : PREFIX_PROMISED, early ? NULL : t->owner);
+    }
+}
+
+/* Blocks that lack; the copy is given up first where its pinned source is the one. */
+static bool fits(struct cache *c, const struct cache_found *found, int32_t n_new, int32_t keep,
+                 bool *with_copy)
+{
+    int32_t idle = PLANTED(RESERVE_OVERRUN) ? 0 : found->n_idle_hits;
+    int32_t lack = n_new + keep - (pool_available(&c->pool) - idle);
+    *with_copy = found->source >= 0 && lack + found->is_source_idle <= 0;
+    if (lack <= 0 && found->source >= 0 && !*with_copy)
+        c->counted.copies_given_up++;
+    return lack <= 0;
+}
+
+static struct cache_copy start_copy(struct cache *c, struct block_table *t, int32_t source,
+                                    int32_t j, int32_t n_tokens)
+{
+    if (!PLANTED(COPY_UNPINNED))
+        pool_pin(&c->pool, source);
+    t->copying = j;
+    c->counted.copies++;
+    return (struct cache_copy){.src = source, .n_tokens = n_tokens};
+}
+
+bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
+                   const struct cache_found *found, int32_t keep, struct cache_copy *copy)
+{
+    ASSERT(t->is_open && t->n_blocks == 0 && !found->promised_by);
+    int32_t size = c->prefix.block_size;
+    int32_t n_hits = found->n_hits;
+    int32_t n_new = (n + size - 1) / size - n_hits;
+    bool with_copy;
+    *copy = (struct cache_copy){0};
+    ASSERT(n_hits + n_new <= t->cap);
+    if (!fits(c, found, n_new, keep, &with_copy)) {
+        for (int32_t j = 0; PLANTED(HITS_KEPT) && j < n_hits; j++)
+            pool_hold(&c->pool, t->blocks[j]);
+        return false;
+    }
+    if (PLANTED(TAKE_FIRST))
+        take_behind(c, t, n_hits, n_new);
+    for (int32_t j = 0; j < n_hits; j++)
+        if (!PLANTED(HIT_UNCOUNTED) || j + 1 < n_hits)
+            pool_hold(&c->pool, t->blocks[j]);
+    if (with_copy)
+        *copy = start_copy(c, t, found->source, n_hits, found->n_run);
+    if (!PLANTED(TAKE_FIRST))
+        take_behind(c, t, n_hits, n_new);
+    t->n_blocks = n_hits + n_new;
+    t->n_confirmed = n_hits;
+    t->computed = n_hits * size;
+    t->ahead = with_copy ? found->n_run : 0;
+    copy->dst = with_copy ? t->blocks[n_hits] : 0;
+    if (PLANTED(COPY_LEFT_OUT) && with_copy) {
+        pool_unpin(&c->pool, found->source);
+        *copy = (struct cache_copy){0};
+    }
+    c->counted.hits_full += (uint64_t)n_hits;
+    c->counted.hits_tail += (uint64_t)t->ahead;
+    promise(c, t, ids, n, n_hits);
+    return true;
+}
+
+/* ---- while it runs ------------------------------------------------------------------------------
+ */
+
+int32_t cache_write_need(const struct cache *c, const struct block_table *t)
+{
+    return block_table_need(t, &c->prefix) != TABLE_NEEDS_NOTHING;
+}
+
+/* Copy before writing: the table's own reference goes, the pending copy counts the source. A source
+ * without slots below the write has nothing to copy. */
+static struct cache_copy copy_on_write(struct cache *c, struct block_table *t)
+{
+    int32_t j = t->computed / c->prefix.block_size;
+    int32_t n_tokens = t->computed % c->prefix.block_size;
+    int32_t source = t->blocks[j];
+    struct cache_copy copy = {0};
+    if (n_tokens > 0)
+        copy = start_copy(c, t, source, j, n_tokens);
+    copy.dst = t->blocks[j] = take(c, j > 0 ? t->blocks[j - 1] : -1);
+    pool_drop(&c->pool, source);
+    return copy;
+}
+
+void cache_write_room(struct cache *c, struct block_table *t, struct cache_copy *copy)
+{
+    *copy = (struct cache_copy){0};
+    ASSERT(t->ahead == 0); /* a decode has nothing on its way */
+    switch (block_table_need(t, &c->prefix)) {
+    case TABLE_NEEDS_NOTHING:
+        break;
+    case TABLE_NEEDS_BLOCK:
+        block_table_append_taken(t, take(c, t->n_blocks ? t->blocks[t->n_blocks - 1] : -1));
+        break;
+    case TABLE_NEEDS_COPY:
+        *copy = copy_on_write(c, t);
+        break;
+    }
+}
+
+void cache_copy_done(struct cache *c, const struct cache_copy *copy)
+{
+    if (copy->n_tokens > 0 && !PLANTED(COPY_KEPT) && !PLANTED(COPY_UNPINNED))
+        pool_unpin(&c->pool, copy->src);
+}
+
+void cache_landed(struct cache *c, struct block_table *t)
+{
+    (void)c;
+    t->computed += t->ahead;
+    t->ahead = 0;
+    t->copying = -1;
+}
+
+/* A parent under which confirmed nodes may hang: a root, or a full block. */
+static bool is_confirmed_parent(const struct cache *c, struct prefix_parent parent)
+{
+    return parent.number < 0 || c->prefix.nodes[parent.number].kind == PREFIX_FULL;
+}
+
+/* Block j of the table is full and its step is done: insert it, merge it, or end an equal promise.
+ */
+static void confirm(struct cache *c, struct block_table *t, const int32_t *ids, int32_t j)
+{
+    struct prefix *x = &c->prefix;
+    int32_t b = t->blocks[j];
+    const int32_t *block_ids = ids + (int64_t)j * x->block_size;
+    struct prefix_parent parent = block_table_parent(t, x, j);
+    ASSERT(is_confirmed_parent(c, parent)); /* the entry before it went through here */
+    if (x->nodes[b].kind == PREFIX_FULL)
+        return;
+    int32_t other = prefix_find(x, parent, block_ids);
+    if (other == b) {
+        prefix_keep_promise(x, b);
+    } else {
+        prefix_unlink(x, b);
+        if (other >= 0 && x->nodes[other].kind == PREFIX_FULL) {
+            block_table_rename(t, &c->pool, j, other);
+            c->counted.merged++;
+            if (PLANTED(MERGE_UNCOUNTED))
+                pool_drop(&c->pool, other);
+            return;
+        }
+        if (other >= 0 && !PLANTED(TAKEOVER_MISSED)) {
+            c->counted.promises_taken++;
+            prefix_drop_promises(x, x->nodes[other].owner);
+        }
+        prefix_link(x, b, parent, block_ids, x->block_size, PREFIX_FULL, NULL);
+    }
+    prefix_drop_tails(x, parent, block_ids, x->block_size);
+}
+
+void cache_advance(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n_rows)
+{
+    ASSERT(t->ahead == 0 && n_rows >= 0);
+    t->computed += n_rows;
+    ASSERT(t->computed <= t->n_blocks * c->prefix.block_size);
+    for (; t->n_confirmed < t->computed / c->prefix.block_size; t->n_confirmed++)
+        confirm(c, t, ids, t->n_confirmed);
+}
+
+/* Not where a confirmed sibling covers it (a second one would only waste a block), not the target
+ * of a running copy (nothing in it is confirmed yet), and not while it is promised: it will be full
+ * soon, and whoever waits for it finds it then. */
+void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids)
+{
+    struct prefix *x = &c->prefix;
+    int32_t j = t->computed / x->block_size;
+    int32_t n = t->computed % x->block_size;
+    if (n == 0 || j >= t->n_blocks || t->copying == j)
+        return;
+    int32_t b = t->blocks[j];
+    enum prefix_kind kind = x->nodes[b].kind;
+    if (kind == PREFIX_TAIL && x->nodes[b].n_ids < n)
+        prefix_unlink(x, b);
+    else if (kind != PREFIX_NONE)
+        return;
+    struct prefix_parent parent = block_table_parent(t, x, j);
+    const int32_t *tail = ids + (int64_t)j * x->block_size;
+    if (prefix_is_covered(x, parent, tail, n, b))
+        return;
+    prefix_drop_tails(x, parent, tail, n);
+    if (PLANTED(TAIL_LONG) && n + 1 < x->block_size)
+        n++;
+    prefix_link(x, b, parent, tail, n, PREFIX_TAIL, NULL);
+}
+
+void cache_share(struct cache *c, const struct block_table *from, struct block_table *to)
+{
+    ASSERT(to->is_open && to->n_blocks == 0 && from->root == to->root && from->ahead == 0);
+    for (int32_t j = 0; j < from->n_blocks; j++)
+        block_table_append_shared(to, &c->pool, from->blocks[j]);
+    to->computed = from->computed;
+    to->n_confirmed = from->n_confirmed;
+}
+
+static void unpromise(struct cache *c, struct block_table *t)
+{
+    for (int32_t j = t->n_blocks - 1; j >= t->n_confirmed; j--) {
+        const struct prefix_node *node = &c->prefix.nodes[t->blocks[j]];
+        if (node->kind == PREFIX_PROMISED && node->owner == t->owner)
+            prefix_unlink(&c->prefix, t->blocks[j]);
+    }
+}
+
+void cache_release(struct cache *c, struct block_table *t, const int32_t *ids)
+{
+    if (!PLANTED(PROMISE_LEFT))
+        unpromise(c, t);
+    cache_publish(c, t, ids);
+    if (PLANTED(DOUBLE_DROP) && t->n_blocks > 0)
+        pool_drop(&c->pool, t->blocks[t->n_blocks - 1]);
+    block_table_drop_all(t, &c->pool);
+}
+
+/* ---- figures ------------------------------------------------------------------------------------
+ */
+
+int32_t cache_available(const struct cache *c)
+{
+    return pool_available(&c->pool);
+}
+
+int32_t cache_block_size(const struct cache *c)
+{
+    return c->prefix.block_size;
+}
+
+int32_t cache_shared(const struct cache *c, const struct block_table *t)
+{
+    int32_t n_shared = 0;
+    for (int32_t j = 0; j < t->n_blocks; j++)
+        n_shared += c->pool.blocks[t->blocks[j]].n_tables > 1;
+    return n_shared;
+}
+
+int32_t cache_clear(struct cache *c)
+{
+    int32_t n_dropped = 0;
+    for (int32_t b; (b = pool_oldest_leaf(&c->pool)) >= 0; n_dropped++)
+        prefix_unlink(&c->prefix, b);
+    return n_dropped;
+}
+
+bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset)
+{
+    const struct prefix_node *node = &c->prefix.nodes[block];
+    return node->kind == PREFIX_FULL || (node->kind == PREFIX_TAIL && offset < node->n_ids);
+}
+
+int cache_audit(struct cache *c, const struct cache_holders *holders, struct err *err)
+{
+    return audit_run(&c->pool, &c->prefix, holders, c->scratch, err);
+}
+
+void cache_stats(const struct cache *c, struct cache_stats *stats)
+{
+    *stats = c->counted;
+    stats->n_blocks = c->pool.n_blocks;
+    stats->block_size = c->prefix.block_size;
+    stats->free_blocks = c->pool.n_in[POOL_FREE];
+    stats->cached_blocks = c->pool.n_in[POOL_LEAF] + c->pool.n_in[POOL_INNER];
+    stats->used_blocks = c->pool.n_in[POOL_HELD];
+    stats->promised_blocks = c->prefix.n_kind[PREFIX_PROMISED];
+    stats->namespaces = c->prefix.n_roots;
+    stats->rejected_matches = c->prefix.rejected;
+}
