@@ -32,12 +32,6 @@ const char *gen_finish_name(enum gen_finish f)
     return names[f];
 }
 
-struct gen_options gen_options_default(void)
-{
-    return (struct gen_options){
-        .max_tokens = 512, .temperature = 0.8f, .top_p = 1, .min_p = 0, .repeat = 1};
-}
-
 /* Puts what was generated before through the door again. It may turn out to be the whole answer
  * (another limit now): then finish is set, and the next turn ends it. */
 static void replay(struct gen *g, const int32_t *ids, int32_t n)

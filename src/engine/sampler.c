@@ -19,6 +19,13 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+/* Everything off but the temperature; what GEN does without options. */
+struct gen_options gen_options_default(void)
+{
+    return (struct gen_options){
+        .max_tokens = 512, .temperature = 0.8f, .top_p = 1, .min_p = 0, .repeat = 1};
+}
+
 /* Sets the bias of an id; the last one given counts. */
 static void set_bias(struct sampler *s, int32_t id, float value)
 {
