@@ -442,6 +442,12 @@ void cache_release(struct cache *c, struct block_table *t, const int32_t *ids)
     block_table_drop_all(t, &c->pool);
 }
 
+void cache_discard(struct cache *c, struct block_table *t)
+{
+    unpromise(c, t);
+    block_table_drop_all(t, &c->pool);
+}
+
 /* ---- figures ------------------------------------------------------------------------------------
  */
 

@@ -89,9 +89,10 @@ void cache_advance(struct cache *c, struct block_table *t, const int32_t *ids, i
 void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids);
 /* Another branch of the same generation takes the table: `to` is open, holds nothing. */
 void cache_share(struct cache *c, const struct block_table *from, struct block_table *to);
-/* The one release path, after a failed step too: only what earlier steps confirmed is published.
- * ids: all ids from position 0 on, at least computed of them. Idempotent. */
+/* The one release path. ids: all ids from position 0 on, at least computed of them. Idempotent. */
 void cache_release(struct cache *c, struct block_table *t, const int32_t *ids);
+/* After a failed step: the same, but nothing more becomes findable. */
+void cache_discard(struct cache *c, struct block_table *t);
 
 /* ---- figures ------------------------------------------------------------------------------------
  */

@@ -130,8 +130,9 @@ struct engine *engine_new(const struct engine_config *config, struct err *err)
     struct engine *e = xcalloc(1, sizeof *e);
     e->runner = config->runner;
     e->tokenizer = config->tokenizer;
-    e->cache = cache_new(
-        &(struct cache_config){.n_blocks = info->n_blocks, .block_size = info->block_size});
+    e->cache = cache_new(&(struct cache_config){.n_blocks = info->n_blocks,
+                                                .block_size = info->block_size,
+                                                .hash_bits = config->hash_bits});
     sched_init(&e->sched, e->cache, config);
     struct plan_limits limits = info->limits;
     limits.block_size = info->block_size;

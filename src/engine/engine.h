@@ -85,6 +85,7 @@ struct engine_config {
     struct runner *runner;             /* borrowed */
     const struct tokenizer *tokenizer; /* borrowed */
     int32_t max_batch_tokens, max_chunk, max_running, max_queue;
+    int32_t hash_bits; /* of the prefix index; 0: all. Tests cut it, so that digests collide */
 };
 /* The limits a plan needs so that max_running sequences of any length fit into one step; engine_new
  * refuses a runner whose own limits are smaller. n_end_ids: what ignore_eos may have to ban. */
