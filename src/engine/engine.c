@@ -143,7 +143,7 @@ struct engine *engine_new(const struct engine_config *config, struct err *err)
 
 static void free_all(struct engine *e, struct list *list)
 {
-    LIST_FOREACH (list, node, next) {
+    LIST_FOREACH(list, node, next) {
         struct gen *g = LIST_ITEM(node, struct gen, in_order);
         cache_release(e->cache, &g->seq.table, g->seq.ids);
         list_remove(&g->in_order);
@@ -161,7 +161,7 @@ void engine_free(struct engine *e)
         cache_copy_done(e->cache, &e->step.copies[i]);
     free_all(e, &e->sched.queued);
     free_all(e, &e->sched.running);
-    LIST_FOREACH (&e->outbox, node, next) {
+    LIST_FOREACH(&e->outbox, node, next) {
         list_remove(node);
         gen_free(LIST_ITEM(node, struct gen, in_outbox));
     }
@@ -217,19 +217,15 @@ static bool tell_all(struct engine *e)
 /* ---- ends
  * ----------------------------------------------------------------------------------------- */
 
-/* Ends g: blocks back, out of the order, into the outbox. failed: nothing unconfirmed of it may be
- * found again. */
-static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error,
-                bool failed)
+/* Ends g: blocks back, out of the order, into the outbox. Only what earlier steps confirmed of it can
+ * be found again, also when a failed step is the reason. */
+static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error)
 {
     struct seq *q = &g->seq;
 
     if (PLANTED(LEAK_CANCELLED) && finish == GEN_CANCELLED && q->table.n_blocks > 0)
         q->table.n_blocks--;
-    if (failed)
-        cache_discard(e->cache, &q->table);
-    else
-        cache_release(e->cache, &q->table, q->ids);
+    cache_release(e->cache, &q->table, q->ids);
     cache_close(e->cache, &q->table);
     step_forget(&e->step, g);
     sched_remove(&e->sched, g);
@@ -245,18 +241,18 @@ void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish)
     if (g->state == GEN_TOLD)
         return; /* from inside its own end callback */
     if (g->state != GEN_ENDED)
-        end(e, g, finish, NULL, false);
+        end(e, g, finish, NULL);
     tell(g);
 }
 
 static void scan_deadlines(struct engine *e, struct list *list, int64_t now)
 {
-    LIST_FOREACH (list, node, next) {
+    LIST_FOREACH(list, node, next) {
         struct gen *g = LIST_ITEM(node, struct gen, in_order);
         if (g->deadline_us == 0)
             continue;
         if (g->deadline_us <= now)
-            end(e, g, GEN_DEADLINE, NULL, false);
+            end(e, g, GEN_DEADLINE, NULL);
         else if (e->next_deadline_us == 0 || g->deadline_us < e->next_deadline_us)
             e->next_deadline_us = g->deadline_us;
     }
@@ -280,10 +276,10 @@ static void end_due(struct engine *e)
     if (e->n_due == 0)
         return;
     e->n_due = 0;
-    LIST_FOREACH (&e->sched.queued, node, next) {
+    LIST_FOREACH(&e->sched.queued, node, next) {
         struct gen *g = LIST_ITEM(node, struct gen, in_order);
         if (g->finish != GEN_NONE)
-            end(e, g, g->finish, NULL, false);
+            end(e, g, g->finish, NULL);
     }
 }
 
@@ -294,8 +290,8 @@ static void fail_all(struct engine *e, const char *error)
 {
     log_warning(LOG_ENGINE, "a step failed: %s; %d running generations end with an error", error,
                 e->sched.n_running);
-    LIST_FOREACH (&e->sched.running, node, next) {
-        end(e, LIST_ITEM(node, struct gen, in_order), GEN_ERROR, error, true);
+    LIST_FOREACH(&e->sched.running, node, next) {
+        end(e, LIST_ITEM(node, struct gen, in_order), GEN_ERROR, error);
     }
 }
 
@@ -310,7 +306,7 @@ static void accept(struct engine *e, struct gen *g, int32_t id)
     gen_accept(g, id);
     e->counts.generated_tokens += (uint64_t)(gen_n_generated(g) - before);
     if (g->finish != GEN_NONE)
-        end(e, g, g->finish, NULL, false);
+        end(e, g, g->finish, NULL);
     else
         note(e, g);
 }

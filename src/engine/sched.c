@@ -246,8 +246,6 @@ static int32_t blocks_to_keep(const struct sched *s, const struct gen *g)
     bool waived = g->was_passed && g->n_preempted == 0;
     int32_t own = gen_n_known(g) % s->block_size == 0; /* or it would be its own first victim */
 
-    if (PLANTED(RESERVE_OVERRUN))
-        return 0;
     return (waived ? 0 : RESERVE * s->n_running) + own;
 }
 
@@ -294,7 +292,7 @@ static void plan_admissions(struct sched *s, struct step *step)
 {
     int32_t n_refused = 0;
 
-    LIST_FOREACH (&s->queued, node, next) {
+    LIST_FOREACH(&s->queued, node, next) {
         if (admit(s, GEN_AT(node), step) != NO_ROOM)
             continue;
         if (!PLANTED(PAST_HEAD) || ++n_refused > 1 || s->n_running >= s->max_running)
@@ -346,7 +344,7 @@ static struct gen *shortest(const struct sched *s)
     struct gen *best = NULL;
     int32_t n_prompts = 0;
 
-    LIST_FOREACH (&s->running, node, next) {
+    LIST_FOREACH(&s->running, node, next) {
         struct gen *g = GEN_AT(node);
         int32_t left = rows_left(s, g);
         n_prompts += left > 0;
@@ -365,7 +363,7 @@ static void share_budget(struct sched *s, int32_t left)
     if (first)
         left = give_rows(s, first, s->block_size, left);
     for (int round = 0; round < 2; round++)
-        LIST_FOREACH (&s->running, node, next) {
+        LIST_FOREACH(&s->running, node, next) {
             if (rows_left(s, GEN_AT(node)) > 0)
                 left = give_rows(s, GEN_AT(node), round == 0 ? left / 2 : left, left);
         }
@@ -376,7 +374,7 @@ void sched_plan(struct sched *s, struct step *step)
 {
     step_begin(step);
     s->has_preempted = false;
-    LIST_FOREACH (&s->running, node, next) {
+    LIST_FOREACH(&s->running, node, next) {
         GEN_AT(node)->seq.n_planned = 0;
         GEN_AT(node)->seq.is_decoding = false;
     }
@@ -386,7 +384,7 @@ void sched_plan(struct sched *s, struct step *step)
         plan_admissions(s, step);
     s->is_backlogged = s->n_queued > 0;
     share_budget(s, s->max_batch_tokens - step->n_decodes);
-    LIST_FOREACH (&s->running, node, next) {
+    LIST_FOREACH(&s->running, node, next) {
         struct gen *g = GEN_AT(node);
         if (g->seq.n_planned > 0 && !g->seq.is_decoding)
             step_add_rows(step, g);
