@@ -43,6 +43,8 @@ struct model {
 };
 
 struct model *model_open(const char *path, struct err *err);
+/* The same for an open file, which the model takes over; closed on error too. For tests and fuzzing. */
+struct model *model_from_gguf(struct gguf *g, struct err *err);
 void model_close(struct model *m);
 void model_drop_pages(struct model *m);
 /* cos and sin [n_context, rope_dim/2] of position * inverse frequency, computed in double. */
