@@ -33,12 +33,12 @@ struct ref {
     /* K/V pool. K is stored dimension by dimension, so that lanes are tokens; V token by token, so
      * that lanes are dimensions:
      *   k [n_layers, n_blocks, G, D, block_size]
-     *   v [n_layers, n_blocks, G, block_size, D rounded up to lanes] */
+     *   v [n_layers, n_blocks, G, block_size, D rounded up] */
     struct attention_shape shape;
     int32_t v_stride;
     size_t k_block, v_block; /* floats a block in one layer */
     float *k, *v;            /* owns */
-    double *scores;          /* [n_threads, n_context rounded up to lanes] owns */
+    double *scores;          /* [n_threads, n_context rounded up] owns */
     struct choose_scratch choose;
 };
 

@@ -18,13 +18,20 @@
 #include "base/mem.h"
 #include "kernels/ref/ref.h"
 
-typedef double lanes __attribute__((vector_size(REF_LANES * sizeof(double))));
-typedef float floats __attribute__((vector_size(REF_LANES * sizeof(float)), aligned(4)));
+/* Four sums a vector, four vectors at once: an addition takes four cycles, and a chain cannot be
+ * split, so that many chains are needed to keep the unit busy. */
+#define VECTOR 4
+#define TILE (4 * VECTOR)
+typedef double lanes __attribute__((vector_size(VECTOR * sizeof(double))));
+typedef float floats __attribute__((vector_size(VECTOR * sizeof(float)), aligned(4)));
 
 static int32_t round_up(int32_t n)
 {
-    return (n + REF_LANES - 1) / REF_LANES * REF_LANES;
+    return (n + TILE - 1) / TILE * TILE;
 }
+
+/* Four floats, widened. A macro: a function that returns a vector has another ABI with AVX. */
+#define WIDEN(p) __builtin_convertvector(*(const floats *)(p), lanes)
 
 /* ---- the pool ------------------------------------------------------------------------------- */
 
@@ -181,20 +188,54 @@ struct reader {
     void (*head)(const struct reader *a, int32_t row, int32_t h, double *scores);
 };
 
-/* scores [n rounded up] = scale * q . K over one sequence's table; lanes past n hold anything. */
+/* scores [n rounded up] = scale * q . K over one sequence's table; those past n are anything. A
+ * tile is two runs of eight tokens, which may lie in different blocks. */
 static inline __attribute__((always_inline)) void score(const struct reader *a, const float *q,
                                                         const int32_t *table, int32_t g, int32_t n,
                                                         double *scores)
 {
     const struct attention_shape *s = &a->ref->shape;
-    for (int32_t t = 0; t < n; t += REF_LANES) {
-        const float *k = k_at(a->ref, a->layer, table[t / s->block_size], g) + t % s->block_size;
-        lanes acc = {0};
-        for (int32_t d = 0; d < s->head_dim; d++)
-            acc += (double)q[d] *
-                   __builtin_convertvector(*(const floats *)(k + (size_t)d * s->block_size), lanes);
-        for (int32_t i = 0; i < REF_LANES; i++)
-            scores[t + i] = acc[i] * s->scale;
+    int32_t size = s->block_size;
+    double scale = s->scale;
+    for (int32_t t = 0; t < n; t += TILE) {
+        int32_t u = t + TILE / 2 < n ? t + TILE / 2 : t; /* a run past the end repeats the first */
+        const float *k = k_at(a->ref, a->layer, table[t / size], g) + t % size;
+        const float *l = k_at(a->ref, a->layer, table[u / size], g) + u % size;
+        lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        for (int32_t d = 0; d < s->head_dim; d++, k += size, l += size) {
+            double x = q[d];
+            s0 += x * WIDEN(k);
+            s1 += x * WIDEN(k + VECTOR);
+            s2 += x * WIDEN(l);
+            s3 += x * WIDEN(l + VECTOR);
+        }
+        const lanes all[] = {s0 * scale, s1 * scale, s2 * scale, s3 * scale};
+        memcpy(scores + t, all, sizeof(all));
+    }
+}
+
+/* out [D] = (weights [n] . V) / sum over one sequence's table. */
+static inline __attribute__((always_inline)) void mix(const struct reader *a, const double *weights,
+                                                      double sum, const int32_t *table, int32_t g,
+                                                      int32_t n, float *out)
+{
+    const struct ref *r = a->ref;
+    int32_t size = r->shape.block_size;
+    for (int32_t d = 0; d < r->shape.head_dim; d += TILE) {
+        lanes o0 = {0}, o1 = {0}, o2 = {0}, o3 = {0};
+        for (int32_t t = 0; t < n; t++) {
+            const float *v = v_at(r, a->layer, table[t / size], g) +
+                             (size_t)(t % size) * (size_t)r->v_stride + d;
+            o0 += weights[t] * WIDEN(v);
+            o1 += weights[t] * WIDEN(v + VECTOR);
+            o2 += weights[t] * WIDEN(v + 2 * VECTOR);
+            o3 += weights[t] * WIDEN(v + 3 * VECTOR);
+        }
+        const lanes all[] = {o0 / sum, o1 / sum, o2 / sum, o3 / sum};
+        double values[TILE];
+        memcpy(values, all, sizeof(all));
+        for (int32_t i = 0; i < TILE && d + i < r->shape.head_dim; i++)
+            out[d + i] = (float)values[i];
     }
 }
 
@@ -224,16 +265,7 @@ static inline __attribute__((always_inline)) void head_body(const struct reader 
 
     score(a, a->q + at, table, g, n, scores);
     double sum = exponentials(scores, n);
-    for (int32_t d = 0; d < s->head_dim; d += REF_LANES) {
-        lanes acc = {0};
-        for (int32_t t = 0; t < n; t++) {
-            const float *v = v_at(r, a->layer, table[t / s->block_size], g) +
-                             (size_t)(t % s->block_size) * (size_t)r->v_stride;
-            acc += scores[t] * __builtin_convertvector(*(const floats *)(v + d), lanes);
-        }
-        for (int32_t i = 0; i < REF_LANES && d + i < s->head_dim; i++)
-            a->out[at + (size_t)(d + i)] = (float)(acc[i] / sum);
-    }
+    mix(a, scores, sum, table, g, n, a->out + at);
 }
 
 static void head_plain(const struct reader *a, int32_t row, int32_t h, double *scores)
