@@ -31,16 +31,19 @@ struct gen_answer {
 
 /* A client that waits for the end of a generation. Embedded in the server's client; must have left
  * before that memory goes. answer is called exactly once unless the waiter leaves; the waiter has
- * left before it is called. */
+ * left before it is called. What is called back (here and in watch.h) writes a reply and may let
+ * waiters and readers leave, but must not run commands: that waits for the next turn. */
 struct gen_waiter {
     void (*answer)(struct gen_waiter *waiter, const struct gen_answer *answer);
     void *owner;
     bool with_info;
-    struct keyspace *ks;           /* from here on the keyspace fills */
+    /* The rest is the keyspace's. */
+    struct keyspace *ks;
     struct generation *generation; /* borrowed; NULL: it has ended, or the waiter has left */
-    struct attempt *attempt;       /* shares; what it was answered from */
-    struct entry *end;             /* shares; set when on the ready list with an end entry */
-    char *error;                   /* owns; set when on the ready list with an error */
+    struct attempt *attempt;       /* shares; on the ready list: whose end it is told */
+    struct entry *end;             /* shares; on the ready list: the end entry, or NULL */
+    char *error;                   /* owns; on the ready list: the error, or NULL */
+    bool wants_id;                 /* is answered as soon as the engine has accepted */
     struct list node;              /* in the generation's list, or in the ready list */
     struct timer timer;            /* BLOCK */
 };

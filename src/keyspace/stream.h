@@ -113,8 +113,8 @@ size_t stream_find(const struct stream *s, struct stream_id id);
 /* The entry with exactly this id; -1 when it is not there. */
 int64_t stream_index(const struct stream *s, struct stream_id id);
 
-/* Makes room for one more entry; false when memory is gone. After it stream_append cannot fail. */
-bool stream_reserve(struct stream *s);
+/* Makes room for `more` entries; false when memory is gone. After it stream_append cannot fail. */
+bool stream_reserve(struct stream *s, size_t more);
 /* Hands the entry over; its id must be above last_id. */
 void stream_append(struct stream *s, struct entry *entry);
 bool stream_delete(struct stream *s, struct stream_id id);

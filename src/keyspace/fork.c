@@ -1,0 +1,248 @@
+/* fork.c - FORK and COPY: another key with the same entries, also while the source generates.
+ *
+ * A child is a new list of the same (counted) entries, the runs of token ids beside them included,
+ * so it costs microseconds and no memory to speak of. K/V needs nothing at all: the child's next
+ * GEN finds the source's blocks through the prefix index, as anybody's would; a running source
+ * publishes its half-filled last block for that.
+ *
+ *     source   user 1-0   [running: "The answer is"]         AT names an entry, or a piece of the
+ *     child    user 1-0   end 2-0 "The answer is" forked     answer: the child's answer ends there
+ *
+ * All is prepared before anything is touched, so a refusal or missing memory leaves every key as it
+ * was. A child's ids go on above the source's last, so a reader may follow it with the same cursor.
+ * Main thread only. */
+#include "keyspace/fork.h"
+
+#include "base/mem.h"
+#include "keyspace/generation.h"
+
+/* What the children will hold: entries [0, n) of the source, then a cut answer or none. */
+struct branch {
+    struct key *source;
+    size_t n;
+    struct entry *end;         /* owns; NULL: none */
+    struct token_run *opening; /* borrows; of the answer */
+};
+
+static int check_targets(const struct fork_request *r, struct err *err)
+{
+    for (int32_t i = 0; i < r->n_targets; i++) {
+        if (r->source_db == r->target_db && bytes_equal(r->source, r->targets[i]))
+            return err_set(err, "ERR source and destination objects are the same");
+        for (int32_t j = 0; j < i; j++)
+            if (bytes_equal(r->targets[j], r->targets[i]))
+                return err_set(err, "ERR destination %d is named twice", j + 1);
+    }
+    return 0;
+}
+
+/* 1: free to write, 0: one exists; -1: one is about to. */
+static int targets_are_free(struct keyspace *ks, const struct fork_request *r, struct err *err)
+{
+    for (int32_t i = 0; i < r->n_targets && !r->replace; i++) {
+        struct key *key = keys_lookup(ks, r->target_db, r->targets[i]);
+        if (key != NULL && !key->unborn)
+            return 0;
+        if (key != NULL && key_refuse_busy(key, err) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+/* ---- the answer that the children hold ---------------------------------------------------------
+ */
+
+static struct end_facts facts_of_running(const struct generation *g, const struct gen_view *view)
+{
+    return (struct end_facts){
+        .finish = GEN_FORKED,
+        .is_chat = g->is_chat,
+        .was_submitted = true,
+        .text = view->text,
+        .ids = view->ids,
+        .n_ids = view->n_ids,
+        .unfinished = view->unfinished,
+        .n_prompt = view->n_prompt,
+        .n_cached = view->n_cached,
+        .n_generated = view->n_generated,
+        .seed = g->options.seed,
+        .queued_ms = view->queued_ms,
+        .prefill_ms = view->prefill_ms,
+        .decode_ms = view->decode_ms,
+    };
+}
+
+static struct end_facts facts_of_ended(const struct key *key, const struct entry *end)
+{
+    return (struct end_facts){
+        .finish = GEN_FORKED,
+        .is_chat = end->is_chat,
+        .was_submitted = true,
+        .text = end->text,
+        .ids = end->ids.data,
+        .n_ids = end->ids.n,
+        .n_prompt = (int32_t)key->last.prompt,
+        .n_cached = (int32_t)key->last.cached,
+        .n_generated = (int32_t)key->last.generated,
+        .seed = key->attempt->seed,
+        .queued_ms = key->last.queued_ms,
+        .prefill_ms = key->last.prefill_ms,
+        .decode_ms = key->last.decode_ms,
+    };
+}
+
+static int make_end(struct branch *branch, const struct end_facts *facts, struct err *err)
+{
+    struct stream_id id;
+    if (!keyspace_next_id(branch->source->ks, branch->source->stream, &id))
+        return err_set(err, "ERR no entry id is left above the source's last");
+    branch->end = conversation_end_entry(id, facts);
+    if (branch->end == NULL)
+        return err_set(err, "OOM no memory for an answer of %zu bytes", facts->text.len);
+    return 0;
+}
+
+/* The answer up to and with a piece. */
+static int cut_at_piece(struct branch *branch, struct end_facts facts, const struct piece *piece,
+                        struct err *err)
+{
+    const struct pieces *pieces = &branch->source->pieces;
+    size_t text_len = pieces->base + piece->text_end;
+    struct ids ids = {0};
+    if (text_len > facts.text.len)
+        return err_set(err, "ERR AT names a piece of an answer that is gone");
+    conversation_cut(branch->source->ks->config.tokenizer, facts.ids, facts.n_ids,
+                     (size_t)pieces->n_carry, facts.text, text_len, &ids);
+    facts.text.len = text_len;
+    facts.ids = ids.data;
+    facts.n_ids = ids.n;
+    facts.n_generated = ids.n;
+    facts.unfinished = (struct bytes){NULL, 0};
+    int rc = make_end(branch, &facts, err);
+    ids_free(&ids);
+    return rc;
+}
+
+static int branch_at_piece(struct branch *branch, const struct piece *piece, struct err *err)
+{
+    struct key *key = branch->source;
+    branch->n = stream_find(key->stream, piece->id);
+    if (key->pieces.end != NULL) {
+        int64_t at = stream_index(key->stream, key->pieces.end->id);
+        branch->opening = at >= 0 ? stream_slot(key->stream, (size_t)at)->run : NULL;
+        return cut_at_piece(branch, facts_of_ended(key, key->pieces.end), piece, err);
+    }
+    struct gen_view view;
+    ASSERT(key->generation != NULL && key->generation->gen != NULL);
+    gen_view(key->generation->gen, &view);
+    branch->opening = key->generation->opening;
+    return cut_at_piece(branch, facts_of_running(key->generation, &view), piece, err);
+}
+
+/* With nothing generated yet there is no answer to hold. */
+static int branch_running(struct branch *branch, struct err *err)
+{
+    struct generation *g = branch->source->generation;
+    struct gen_view view;
+    if (g == NULL || g->gen == NULL)
+        return 0;
+    gen_view(g->gen, &view);
+    if (view.n_ids == 0)
+        return 0;
+    struct end_facts facts = facts_of_running(g, &view);
+    branch->opening = g->opening;
+    return make_end(branch, &facts, err);
+}
+
+static int branch_make(struct branch *branch, const struct fork_request *r, struct err *err)
+{
+    const struct stream *s = branch->source->stream;
+    branch->n = s->n;
+    if (!r->has_at)
+        return branch_running(branch, err);
+    int64_t at = stream_index(s, r->at);
+    if (at >= 0) {
+        branch->n = (size_t)at + 1;
+        return 0;
+    }
+    const struct piece *piece = pieces_find(&branch->source->pieces, r->at);
+    if (piece != NULL)
+        return branch_at_piece(branch, piece, err);
+    char id[STREAM_ID_TEXT];
+    stream_id_format(id, r->at);
+    return err_set(err, "ERR AT %s names neither an entry nor a live piece of the source", id);
+}
+
+/* ---- writing -----------------------------------------------------------------------------------
+ */
+
+static struct stream *child_stream(const struct branch *branch)
+{
+    struct stream *child = stream_copy(branch->source->stream, branch->n);
+    if (child == NULL || branch->end == NULL)
+        return child;
+    if (!stream_reserve(child, 1)) {
+        stream_free(child);
+        return NULL;
+    }
+    stream_append(child, entry_take(branch->end));
+    if (branch->opening != NULL)
+        stream_slot(child, child->n - 1)->run = token_run_take(branch->opening);
+    return child;
+}
+
+static void write_child(struct keyspace *ks, const struct branch *branch,
+                        const struct fork_request *r, int32_t i, struct stream *child)
+{
+    struct key *old = keys_lookup(ks, r->target_db, r->targets[i]);
+    if (old != NULL)
+        key_remove(old);
+    struct key *key = keys_create(ks, r->target_db, r->targets[i]);
+    stream_free(key->stream);
+    key->stream = child;
+    key_set_born(key);
+    key_copy_expiry(key, branch->source);
+    if (child->n > 0)
+        watch_signal(key, stream_entry(child, child->n - 1)->id);
+}
+
+static int write_all(struct keyspace *ks, const struct branch *branch, const struct fork_request *r,
+                     struct err *err)
+{
+    struct stream **children = xcalloc((size_t)r->n_targets, sizeof *children);
+    int32_t n = 0;
+    while (n < r->n_targets && (children[n] = child_stream(branch)) != NULL)
+        n++;
+    bool has_all = n == r->n_targets;
+    const struct generation *g = branch->source->generation;
+    if (has_all && g != NULL && g->gen != NULL)
+        engine_publish(ks->config.engine, g->gen);
+    for (int32_t i = 0; i < n; i++) {
+        if (has_all)
+            write_child(ks, branch, r, i, children[i]);
+        else
+            stream_free(children[i]);
+    }
+    xfree(children);
+    if (!has_all)
+        return err_set(err, "OOM no memory for %d copies of %zu entries", r->n_targets, branch->n);
+    return n;
+}
+
+int32_t keys_fork(struct keyspace *ks, const struct fork_request *request, struct err *err)
+{
+    struct branch branch = {0};
+    if (check_targets(request, err) < 0)
+        return -1;
+    branch.source = keys_find(ks, request->source_db, request->source);
+    if (branch.source == NULL)
+        return 0;
+    int is_free = targets_are_free(ks, request, err);
+    if (is_free <= 0)
+        return is_free;
+    int rc = branch_make(&branch, request, err);
+    if (rc == 0)
+        rc = write_all(ks, &branch, request, err);
+    entry_put(branch.end);
+    return rc;
+}

@@ -1,0 +1,313 @@
+/* generation.c - the life of an accepted GEN: pieces, the end entry, stopping at any stage.
+ *
+ *     arrived ──build──▶ begun (prompt stands) ──engine──▶ pieces ... end entry ──▶ freed
+ *        └ refused: nothing was written          └ refused (inside MULTI): an error entry
+ *
+ * Text comes out of the engine a token at a time. The first portion becomes a piece at once, the
+ * others wait until piece-interval has passed, the rest leaves with the end whatever the interval:
+ * readers see a steady flow, and a fast model does not write a thousand fragments a second. Main
+ * thread only. */
+#include "keyspace/generation.h"
+
+#include <string.h>
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+struct key *generation_key(struct list *node)
+{
+    return LIST_ITEM(node, struct generation, node)->key;
+}
+
+/* ---- making and freeing ------------------------------------------------------------------------
+ */
+
+static void copy_options(struct generation *g, const struct gen_request *request)
+{
+    struct gen_options *o = &g->options;
+    *o = request->options;
+    struct bytes *stops = xcalloc((size_t)o->n_stops + 1, sizeof *stops);
+    for (int32_t i = 0; i < o->n_stops; i++)
+        stops[i] = (struct bytes){xmemdup(o->stops[i].data, o->stops[i].len), o->stops[i].len};
+    o->stops = stops;
+    o->bias = o->n_bias > 0 ? xmemdup(o->bias, (size_t)o->n_bias * sizeof *o->bias) : NULL;
+    if (!(request->given & GEN_HAS_TEMPERATURE))
+        o->temperature = g->ks->config.default_temperature;
+    if (!(request->given & GEN_HAS_MAX_TOKENS))
+        o->max_tokens = g->ks->config.default_max_tokens;
+    if (!(request->given & GEN_HAS_SEED))
+        o->seed = rng_entropy();
+    bool has_deadline = request->deadline_ms > 0 && request->deadline_ms < INT64_MAX / 2000;
+    o->deadline_us = has_deadline ? clock_now_us() + request->deadline_ms * 1000 : 0;
+}
+
+static void free_options(struct gen_options *o)
+{
+    for (int32_t i = 0; i < o->n_stops; i++)
+        xfree((void *)(uintptr_t)o->stops[i].data); /* ours: copied above */
+    xfree((void *)(uintptr_t)o->stops);
+    xfree((void *)(uintptr_t)o->bias);
+}
+
+static void interval_is_over(struct timer *timer);
+
+static void nobody_came(struct timer *timer)
+{
+    (void)generation_stop(LIST_ITEM(timer, struct generation, orphan), GEN_ORPHANED);
+}
+
+struct generation *generation_new(struct key *key, struct attempt *attempt,
+                                  const struct gen_request *request)
+{
+    struct generation *g = xcalloc(1, sizeof *g);
+    ASSERT(key->generation == NULL);
+    key->generation = g;
+    g->ks = key->ks;
+    g->key = key;
+    g->attempt = attempt_take(attempt);
+    g->given = request->given;
+    g->user = request->user;
+    g->orphan.fire = nobody_came;
+    g->piece_timer.fire = interval_is_over;
+    list_init(&g->waiters);
+    list_push_back(&g->ks->generations, &g->node);
+    g->ks->n_generations++;
+    copy_options(g, request);
+    return g;
+}
+
+/* A job may still run on the build: it is then freed when the job is done. */
+static void drop_build(struct generation *g)
+{
+    if (g->build == NULL)
+        return;
+    if (g->build->owner != NULL)
+        g->build->owner = NULL;
+    else
+        build_free(g->build);
+    g->build = NULL;
+}
+
+static void generation_free(struct generation *g)
+{
+    ASSERT(list_is_empty(&g->waiters) && g->gen == NULL);
+    drop_build(g);
+    timer_stop(&g->ks->timers, &g->orphan);
+    timer_stop(&g->ks->timers, &g->piece_timer);
+    list_remove(&g->node);
+    g->ks->n_generations--;
+    g->key->generation = NULL;
+    entry_put(g->prompt);
+    entry_put(g->resumed);
+    token_run_put(g->opening);
+    attempt_put(g->attempt);
+    free_options(&g->options);
+    str_free(&g->held);
+    xfree(g);
+}
+
+/* ---- beginning ---------------------------------------------------------------------------------
+ */
+
+void generation_begin(struct generation *g)
+{
+    struct key *key = g->key;
+    struct attempt *attempt = g->attempt;
+    if (g->has_begun)
+        return;
+    g->has_begun = true;
+    if (g->prompt != NULL) {
+        ASSERT(keyspace_next_id(g->ks, key->stream, &g->prompt->id)); /* 2^32 are left */
+        key_append(key, g->prompt);
+        g->prompt = NULL;
+    }
+    if (g->resumed == NULL) {
+        attempt->after = key->stream->last_id;
+        pieces_clear(key);
+    } else { /* its readers go on behind the pieces that they know */
+        attempt->after = key->attempt->after;
+    }
+    attempt->seed = g->options.seed;
+    attempt_put(key->attempt);
+    key->attempt = attempt_take(attempt);
+    waiters_answer_id(g);
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------
+ */
+
+static void show_held(struct generation *g)
+{
+    timer_stop(&g->ks->timers, &g->piece_timer);
+    pieces_add(g->key, bytes_of(&g->held));
+    str_clear(&g->held);
+    g->has_shown = true;
+    g->shown_us = clock_now_us();
+}
+
+static void interval_is_over(struct timer *timer)
+{
+    show_held(LIST_ITEM(timer, struct generation, piece_timer));
+}
+
+static void on_output(void *owner, const struct gen_output *output)
+{
+    struct generation *g = owner;
+    int64_t due_us = g->shown_us + g->ks->config.piece_interval_ms * 1000;
+    str_append(&g->held, output->text.data, output->text.len);
+    g->n_text += output->text.len;
+    if (!g->has_shown || due_us <= clock_now_us())
+        show_held(g);
+    else if (!timer_is_running(&g->piece_timer))
+        timer_start(&g->ks->timers, &g->piece_timer, due_us);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+/* Memory may be gone just now, but an end entry is due: one without text is small. */
+static struct entry *end_entry(struct stream_id id, const struct end_facts *facts)
+{
+    struct entry *entry = conversation_end_entry(id, facts);
+    if (entry != NULL)
+        return entry;
+    struct end_facts poor = *facts;
+    poor.finish = GEN_ERROR;
+    poor.text = BYTES("");
+    poor.n_ids = 0;
+    poor.error = "no memory for the end entry with its text";
+    entry = conversation_end_entry(id, &poor);
+    ASSERT(entry != NULL);
+    return entry;
+}
+
+static void note_last(struct key *key, const struct end_facts *facts)
+{
+    key->last = (struct gen_info){
+        .finish = gen_finish_name(facts->finish),
+        .prompt = facts->n_prompt,
+        .cached = facts->n_cached,
+        .computed = facts->was_submitted ? facts->n_prompt - facts->n_cached : 0,
+        .generated = facts->n_generated,
+        .queued_ms = facts->queued_ms,
+        .prefill_ms = facts->prefill_ms,
+        .decode_ms = facts->decode_ms,
+    };
+}
+
+/* Writes the end entry, tells everybody, frees the generation. */
+static void end_with(struct generation *g, const struct end_facts *facts)
+{
+    struct key *key = g->key;
+    struct attempt *attempt = g->attempt;
+    struct stream_id id;
+    if (g->held.len > 0)
+        show_held(g);
+    ASSERT(keyspace_next_id(g->ks, key->stream, &id)); /* 2^32 were left */
+    struct entry *end = end_entry(id, facts);
+    key_append(key, end);
+    if (g->opening != NULL)
+        stream_slot(key->stream, key->stream->n - 1)->run = token_run_take(g->opening);
+    attempt->end_id = id;
+    attempt->finish = end->finish;
+    note_last(key, facts);
+    if (key->pieces.end ==
+        NULL) /* else one that was to resume was refused: they stay the old ones */
+        pieces_close(key, end);
+    waiters_hand_end(g, end);
+    generation_free(g);
+}
+
+static void on_end(void *owner, const struct gen_end *end)
+{
+    struct generation *g = owner;
+    g->gen = NULL;
+    if (end->text.len > g->n_text)
+        str_append(&g->held, end->text.data + g->n_text, end->text.len - g->n_text);
+    struct end_facts facts = {
+        .finish = end->finish,
+        .is_chat = g->is_chat,
+        .was_submitted = true,
+        .text = end->text,
+        .matched = end->matched,
+        .ids = end->ids,
+        .n_ids = end->n_ids,
+        .unfinished = end->unfinished,
+        .n_prompt = end->n_prompt,
+        .n_cached = end->n_cached,
+        .n_generated = end->n_generated,
+        .seed = g->options.seed,
+        .queued_ms = end->queued_ms,
+        .prefill_ms = end->prefill_ms,
+        .decode_ms = end->decode_ms,
+        .error = end->error,
+    };
+    if (facts.text.data == NULL)
+        facts.text = BYTES("");
+    end_with(g, &facts);
+}
+
+const struct gen_events generation_events = {.output = on_output, .end = on_end};
+
+static void end_unsubmitted(struct generation *g, enum gen_finish finish, const char *error)
+{
+    struct end_facts facts = {
+        .finish = finish,
+        .is_chat = g->is_chat,
+        .text = BYTES(""),
+        .seed = g->options.seed,
+        .error = error,
+    };
+    end_with(g, &facts);
+}
+
+void generation_refuse(struct generation *g, const char *error)
+{
+    struct key *key = g->key;
+    if (g->has_begun) {
+        end_unsubmitted(g, GEN_ERROR, error);
+        return;
+    }
+    waiters_answer_error(g, error);
+    generation_free(g);
+    if (key->unborn)
+        key_remove(key);
+}
+
+bool generation_stop(struct generation *g, enum gen_finish finish)
+{
+    if (g->gen != NULL) {
+        struct attempt *attempt = attempt_take(g->attempt);
+        engine_cancel(g->ks->config.engine, g->gen, finish); /* on_end frees g */
+        bool did = attempt->finish == finish;
+        attempt_put(attempt);
+        return did;
+    }
+    if (g->has_begun) {
+        end_unsubmitted(g, finish, NULL);
+        return true;
+    }
+    char name[64];
+    struct str text = {0};
+    str_printf(&text, "CANCELLED the generation on '%s' was cancelled before it began%s",
+               key_quoted(name, bytes_of(&g->key->name)),
+               g->key_is_going ? " and the key is gone" : "");
+    generation_refuse(g, text.data);
+    str_free(&text);
+    return true;
+}
+
+void generation_end_with_key(struct generation *g)
+{
+    struct key *key = g->key;
+    g->key_is_going = true;
+    (void)generation_stop(g, GEN_CANCELLED); /* or it had ended by itself: as well */
+    watch_serve_key(key);
+}
+
+void generation_heard_read(struct generation *g)
+{
+    if (timer_is_running(&g->orphan))
+        timer_start(&g->ks->timers, &g->orphan,
+                    clock_now_us() + g->ks->config.orphan_timeout_ms * 1000);
+}
