@@ -58,8 +58,7 @@ struct bpe_candidate {
     int32_t result;
 };
 
-/* ---- merges ------------------------------------------------------------------------------------
- */
+/* ---- merges --------------------------------------------------------------------------------- */
 
 static uint64_t pair_of(int32_t left, int32_t right)
 {
@@ -113,8 +112,7 @@ void bpe_add(struct bpe *b, int32_t left, int32_t right, int32_t result)
     b->n_ranks++;
 }
 
-/* ---- the heap of candidates --------------------------------------------------------------------
- */
+/* ---- the heap of candidates ----------------------------------------------------------------- */
 
 struct heap {
     struct bpe_candidate *items;
@@ -152,8 +150,7 @@ static struct bpe_candidate heap_pop(struct heap *h)
     return top;
 }
 
-/* ---- one piece ---------------------------------------------------------------------------------
- */
+/* ---- one piece ------------------------------------------------------------------------------ */
 
 /* Room for a piece of n bytes. A power of two, so that a walk over pieces grows it a few times
  * only, and the longest piece (1 MiB) needs 52 MiB and no more. */
@@ -249,8 +246,7 @@ void bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct bytes piece, 
             ids_push(out, s->symbols[i].id);
 }
 
-/* ---- GPT-2's byte alphabet ---------------------------------------------------------------------
- */
+/* ---- GPT-2's byte alphabet ------------------------------------------------------------------ */
 
 /* Bytes that are visible Latin-1 characters stand for themselves. */
 static bool is_plain(uint32_t byte)

@@ -50,8 +50,7 @@ struct loading {
     char pre[48];
 };
 
-/* ---- tokens ------------------------------------------------------------------------------------
- */
+/* ---- tokens --------------------------------------------------------------------------------- */
 
 static bool looks_like_mark(struct bytes s)
 {
@@ -119,8 +118,7 @@ static int read_tokens(struct loading *l, struct err *err)
     l->spec.n_vocab = n;
     for (int32_t i = 0; i < n; i++) {
         struct bytes spelled = {"", 0};
-        (void)gguf_array_next_string(&tokens,
-                                     &spelled); /* n strings are there: gguf_open checked */
+        (void)gguf_array_next_string(&tokens, &spelled); /* gguf_open counted them */
         l->kinds[i] =
             kind_of(has_types ? gguf_array_i32(&types, (uint64_t)i) : TYPE_NORMAL, spelled);
         append_token(l, i, spelled);
@@ -147,8 +145,7 @@ static int read_merges(struct loading *l, struct err *err)
     return 0;
 }
 
-/* ---- beginnings and ends -----------------------------------------------------------------------
- */
+/* ---- beginnings and ends -------------------------------------------------------------------- */
 
 /* The id that a key names: 1 and *id, 0 when absent or, with a warning, outside the vocabulary. */
 static int read_id(const struct loading *l, const char *key, int32_t *id, struct err *err)
@@ -213,13 +210,13 @@ static int read_bos(struct loading *l, struct err *err)
         if (l->kinds[id] == 'n')
             l->kinds[id] = 'c';
     }
-    int has_add =
-        has < 0 ? -1 : gguf_get_bool(l->gguf, KEY("add_bos_token"), &l->spec.add_bos, err);
-    return has_add < 0 ? -1 : has_add;
+    if (has < 0)
+        return -1;
+    l->spec.add_bos = split_adds_bos(l->pre); /* where the metadata does not say */
+    return gguf_get_bool(l->gguf, KEY("add_bos_token"), &l->spec.add_bos, err) < 0 ? -1 : 0;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 /* `model` and `pre`: is this a vocabulary that we can read? */
 static int read_model(struct loading *l, struct err *err)
@@ -255,26 +252,13 @@ static struct tokenizer *build(struct loading *l, struct err *err)
     return t ? t : err_null(err, "%s: %.200s", gguf_path(l->gguf), why.text);
 }
 
-/* Where the metadata does not say whether prompts begin with BOS, the pre-tokeniser does. */
-static int default_add_bos(struct loading *l, struct err *err)
-{
-    struct split *split = split_open(l->pre, err);
-    if (!split)
-        return -1;
-    l->spec.add_bos = split_adds_bos(split);
-    split_free(split);
-    return 0;
-}
-
 /* Called once for a model, at load. NULL with a message that names the file. */
 struct tokenizer *tokenizer_load(const struct gguf *gguf, struct err *err)
 {
     struct loading l = {.gguf = gguf};
     struct tokenizer *t = NULL;
-    int has_add;
     if (read_model(&l, err) < 0 || read_tokens(&l, err) < 0 || read_merges(&l, err) < 0 ||
-        mark_ends(&l, err) < 0 || (has_add = read_bos(&l, err)) < 0 ||
-        (has_add == 0 && default_add_bos(&l, err) < 0))
+        mark_ends(&l, err) < 0 || read_bos(&l, err) < 0)
         goto out;
     t = build(&l, err);
 out:

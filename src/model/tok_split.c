@@ -107,9 +107,10 @@ bool split_takes_whole(const struct split *s)
     return s->rule->takes_whole;
 }
 
-bool split_adds_bos(const struct split *s)
+bool split_adds_bos(const char *pre)
 {
-    return s->rule->adds_bos;
+    const struct split_rule *rule = rule_find(pre, NULL);
+    return rule && rule->adds_bos;
 }
 
 /* match_limit: what the tests lower to see a match give up; 0 for all others. */

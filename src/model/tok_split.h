@@ -14,8 +14,8 @@ struct split *split_open(const char *pre, struct err *err);
 void split_free(struct split *s); /* accepts NULL */
 /* A piece that is a token as a whole is taken so, whatever the merges say. */
 bool split_takes_whole(const struct split *s);
-/* Prompts begin with BOS where the metadata is silent. */
-bool split_adds_bos(const struct split *s);
+/* Vocabularies of this name begin prompts with BOS where their metadata is silent. */
+bool split_adds_bos(const char *pre);
 
 /* One walk over one text, which is well-formed UTF-8. match_limit 0: the default. */
 struct split_walk {

@@ -45,8 +45,7 @@ struct tokenizer {
     int32_t longest; /* bytes of the longest token, >= 1 */
 };
 
-/* ---- ids ---------------------------------------------------------------------------------------
- */
+/* ---- ids ------------------------------------------------------------------------------------ */
 
 static void ids_reserve(struct ids *ids, int32_t more)
 {
@@ -80,8 +79,7 @@ void ids_free(struct ids *ids)
     *ids = (struct ids){0};
 }
 
-/* ---- building ----------------------------------------------------------------------------------
- */
+/* ---- building ------------------------------------------------------------------------------- */
 
 /* Copies texts and kinds; 4 GiB of spellings are refused. */
 static int copy_tokens(struct tokenizer *t, const struct tokenizer_spec *spec, struct err *err)
@@ -251,8 +249,7 @@ void tokenizer_free(struct tokenizer *t)
     xfree(t);
 }
 
-/* ---- text to ids -------------------------------------------------------------------------------
- */
+/* ---- text to ids ---------------------------------------------------------------------------- */
 
 /* What one call of tokenizer_encode carries along. */
 struct encoding {
@@ -371,8 +368,7 @@ void tokenizer_encode(const struct tokenizer *t, struct bytes text, bool special
     str_free(&clean);
 }
 
-/* ---- ids to text, and what there is ------------------------------------------------------------
- */
+/* ---- ids to text, and what there is --------------------------------------------------------- */
 
 struct bytes tokenizer_spelling(const struct tokenizer *t, int32_t id)
 {

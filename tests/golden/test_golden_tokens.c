@@ -20,8 +20,7 @@
 #include "model/tokenizer.h"
 #include "tests/golden/golden.h"
 
-/* ---- the real model ----------------------------------------------------------------------------
- */
+/* ---- the real model ------------------------------------------------------------------------- */
 
 static struct tokenizer *load_model(void)
 {
@@ -215,8 +214,7 @@ static void test_model_names_its_ends_and_its_beginning(void **state)
     tokenizer_free(t);
 }
 
-/* ---- llama.cpp's vectors -----------------------------------------------------------------------
- */
+/* ---- llama.cpp's vectors -------------------------------------------------------------------- */
 
 /* The vocabulary is stored packed; gunzip is on every system that has tar. */
 static struct tokenizer *load_gpt2(void)
