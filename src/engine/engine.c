@@ -217,15 +217,18 @@ static bool tell_all(struct engine *e)
 /* ---- ends
  * ----------------------------------------------------------------------------------------- */
 
-/* Ends g: blocks back, out of the order, into the outbox. Only what earlier steps confirmed of it can
- * be found again, also when a failed step is the reason. */
+/* Ends g: blocks back, out of the order, into the outbox. After a failed step nothing of it becomes
+ * findable that was not so before. */
 static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error)
 {
     struct seq *q = &g->seq;
 
     if (PLANTED(LEAK_CANCELLED) && finish == GEN_CANCELLED && q->table.n_blocks > 0)
         q->table.n_blocks--;
-    cache_release(e->cache, &q->table, q->ids);
+    if (finish == GEN_ERROR)
+        cache_discard(e->cache, &q->table);
+    else
+        cache_release(e->cache, &q->table, q->ids);
     cache_close(e->cache, &q->table);
     step_forget(&e->step, g);
     sched_remove(&e->sched, g);

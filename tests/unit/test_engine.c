@@ -1,0 +1,787 @@
+/* test_engine.c - the life of a generation: submission and its refusals, text and ends, cancel at
+ * every stage, deadlines, failed devices, resuming, callbacks that call back. Names B10 ... are those
+ * of the list of bug cases of comparable servers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "tests/unit/engine_world.h"
+
+/* ---- text ------------------------------------------------------------------------------------------ */
+
+/* Forces the bytes of text behind a prompt of 20, then the end of the text. */
+static struct client *submit_forced(struct world *w, const char *text, const char *stop,
+                                    int64_t max_tokens)
+{
+    static int32_t ids[100], prompt[20];
+    struct bytes stops[1] = {bytes_from(stop ? stop : "")};
+    struct gen_options o = options_of(7, max_tokens);
+    struct client *c = client_new(w);
+    int32_t n = 0;
+
+    for (; text[n]; n++)
+        ids[n] = (unsigned char)text[n];
+    ids[n] = w->vocab.end_of_text;
+    o.ignore_eos = false;
+    o.stops = stops;
+    o.n_stops = stop != NULL;
+    fill_prompt(prompt, 20, 1);
+    fake_force(w->runner, 7, 20, ids, n + 1);
+    assert_int_equal(submit_full(c, prompt, 20, 0, BYTES(""), &o, NULL), SUBMIT_OK);
+    drain(w);
+    assert_int_equal(c->n_ends, 1);
+    return c;
+}
+
+static void test_b10_b11_split_characters_and_malformed_bytes_arrive(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    const char *text = "x\xf0\x9f\xa6\x99\xe2\x9c\x85\x85 more";
+    struct client *c = submit_forced(w, text, NULL, 50);
+
+    assert_str(&c->pieces, text);
+    assert_str(&c->text, text);
+    assert_int_equal(c->end.finish, GEN_STOP);
+    assert_int_equal(c->end.n_generated, strlen(text));
+    assert_int_equal(c->matched.len, 0);
+    world_free(w);
+}
+
+static void test_b13_a_stop_string_ends_the_text_before_it(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    struct client *c = submit_forced(w, "alpha beta gamma delta", "beta gamma", 50);
+
+    assert_str(&c->pieces, "alpha ");
+    assert_str(&c->text, "alpha ");
+    assert_str(&c->matched, "beta gamma");
+    assert_int_equal(c->end.finish, GEN_STOP);
+    assert_int_equal(c->end.n_ids, 6);
+    assert_int_equal(c->end.n_generated, 16); /* counted as they were made */
+    world_free(w);
+}
+
+static void test_b14_held_text_is_delivered_before_the_end(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    struct client *c = submit_forced(w, "pleas", "ase", 50);
+
+    assert_str(&c->pieces, "pleas");
+    world_free(w);
+
+    w = world_new(small_shape);
+    c = submit_forced(w, "please", "sex", 5); /* by length, in the middle of a possible stop */
+    assert_str(&c->pieces, "pleas");
+    assert_int_equal(c->end.finish, GEN_LENGTH);
+    world_free(w);
+}
+
+static void test_b17_limits_are_exact_and_every_id_is_delivered(void **state)
+{
+    (void)state;
+    static const int limits[] = {1, 5, 20};
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    for (int i = 0; i < 3; i++) {
+        struct world *w = world_new(small_shape);
+        w->runner->end_id = w->vocab.end_of_text;
+        struct client *c = submit(w, prompt, 20, 3, limits[i]);
+        drain(w);
+        assert_int_equal(c->end.finish, GEN_LENGTH);
+        assert_int_equal(c->end.n_ids, limits[i]);
+        assert_int_equal(c->end.n_generated, limits[i]);
+        assert_int_equal(c->pieces.len, limits[i]);
+        assert_int_equal(c->end.n_prompt, 20);
+        world_free(w);
+    }
+}
+
+static void test_carried_bytes_come_with_the_first_output(void **state)
+{
+    (void)state;
+    static const int32_t forced[] = {0x85, '!'};
+    struct world *w = world_new(small_shape);
+    struct client *c = client_new(w);
+    struct gen_options o = options_of(7, 2);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    fake_force(w->runner, 7, 20, forced, 2);
+    submit_full(c, prompt, 20, 0, BYTES("\xe2\x9c"), &o, NULL);
+    drain(w);
+    assert_str(&c->pieces, "\xe2\x9c\x85!");
+    assert_str(&c->text, "\xe2\x9c\x85!");
+    assert_int_equal(c->end.n_ids, 2);
+    world_free(w);
+}
+
+static void test_an_unfinished_character_is_told_apart(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    struct client *c = submit_forced(w, "a\xe2\x9c\x85", NULL, 3);
+
+    assert_str(&c->text, "a");
+    assert_str(&c->pieces, "a");
+    assert_str(&c->unfinished, "\xe2\x9c");
+    assert_int_equal(c->end.n_ids, 3);
+    world_free(w);
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------- */
+
+static enum submit_error try_submit(struct world *w, int32_t n, int64_t max_tokens, struct err *err)
+{
+    static int32_t prompt[5000];
+    struct gen_options o = options_of(1, max_tokens);
+
+    fill_prompt(prompt, n, 1);
+    return submit_full(client_new(w), prompt, n, 0, BYTES(""), &o, err);
+}
+
+static void test_b23_what_can_never_fit_is_refused_with_need_and_limit(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape; /* 64 blocks of 16: 1024 tokens */
+    struct world *w = world_new(shape);
+    struct err err;
+
+    assert_int_equal(try_submit(w, 65 * 16, 1, &err), SUBMIT_TOO_LARGE);
+    assert_non_null(strstr(err.text, "66 blocks of 16"));
+    assert_non_null(strstr(err.text, "has 64"));
+    assert_int_equal(try_submit(w, 1000, 25, &err), SUBMIT_TOO_LARGE);
+    assert_int_equal(try_submit(w, 1000, 24, &err), SUBMIT_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(try_submit(w, 20, 4, &err), SUBMIT_OK);
+    drain(w);
+    assert_int_equal(stats_of(w).ends[GEN_LENGTH], 11);
+    world_free(w);
+}
+
+static void test_the_largest_growth_is_the_one_that_is_accepted(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.context = 900;
+    struct world *w = world_new(small_shape), *short_context = world_new(shape);
+    struct err err;
+
+    for (int32_t n = 1; n < 1100; n += 37) {
+        int64_t most = engine_fit_max_tokens(w->engine, n);
+        assert_int_equal(most, n < 1024 ? 1024 - n : 0);
+        if (most > 0)
+            assert_int_equal(try_submit(w, n, most, &err), SUBMIT_OK);
+        assert_int_equal(try_submit(w, n, most + 1, &err), SUBMIT_TOO_LARGE);
+    }
+    assert_int_equal(engine_fit_max_tokens(short_context->engine, 890), 10);
+    assert_int_equal(engine_fit_max_tokens(short_context->engine, 900), 0);
+    world_free(w);
+    world_free(short_context);
+}
+
+static void test_b24_a_prompt_that_fills_the_context_is_refused(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.context = 100;
+    struct world *w = world_new(shape);
+    struct err err;
+
+    assert_int_equal(try_submit(w, 101, 5, &err), SUBMIT_CONTEXT);
+    assert_int_equal(try_submit(w, 100, 5, &err), SUBMIT_CONTEXT);
+    assert_non_null(strstr(err.text, "100"));
+    assert_int_equal(try_submit(w, 0, 5, &err), SUBMIT_CONTEXT);
+    assert_int_equal(try_submit(w, 99, 5, &err), SUBMIT_OK);
+    drain(w);
+    assert_int_equal(w->clients->end.finish, GEN_LENGTH);
+    assert_int_equal(w->clients->end.n_ids, 1);
+    world_free(w);
+}
+
+static void test_b35_the_queue_is_bounded_and_a_free_place_is_no_queue(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.running = 1;
+    shape.queue = 1;
+    struct world *w = world_new(shape);
+    struct err err;
+
+    assert_int_equal(try_submit(w, 20, 50, &err), SUBMIT_OK);
+    assert_int_equal(try_submit(w, 20, 50, &err), SUBMIT_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(try_submit(w, 20, 50, &err), SUBMIT_QUEUE_FULL);
+    assert_non_null(strstr(err.text, "max-queue is 1"));
+    turn(w);
+    assert_int_equal(stats_of(w).running, 1);
+    assert_int_equal(stats_of(w).queued, 1);
+    assert_int_equal(try_submit(w, 20, 50, &err), SUBMIT_QUEUE_FULL);
+    drain(w);
+    assert_int_equal(try_submit(w, 20, 50, &err), SUBMIT_OK);
+    world_free(w);
+}
+
+static void test_a_queue_that_waits_for_blocks_is_bounded_too(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape; /* places for 32, blocks for one of 900 tokens */
+    shape.queue = 2;
+    struct world *w = world_new(shape);
+    struct err err;
+
+    assert_int_equal(try_submit(w, 900, 50, &err), SUBMIT_OK);
+    turn(w);
+    int n_accepted = 0;
+    for (int i = 0; i < 10; i++) {
+        int32_t prompt[800];
+        struct gen_options o = options_of(1, 10);
+        fill_prompt(prompt, 800, 10 + i);
+        n_accepted += submit_full(client_new(w), prompt, 800, 0, BYTES(""), &o, &err) == SUBMIT_OK;
+        turn(w);
+    }
+    assert_int_equal(n_accepted, 2);
+    world_free(w);
+}
+
+static void test_settings_that_cannot_work_are_refused_at_start(void **state)
+{
+    (void)state;
+    struct vocab v = vocab_new(NULL, 0);
+    struct fake_runner *r = fake_runner_new(64, 16, 2048, v.n, 256, 32);
+    struct engine_config good = {.runner = &r->base,
+                                 .tokenizer = v.tokenizer,
+                                 .max_batch_tokens = 256,
+                                 .max_chunk = 128,
+                                 .max_running = 32,
+                                 .max_queue = 8};
+    struct engine_config bad[5] = {good, good, good, good, good};
+    static const char *const says[5] = {"max-batch-tokens is 47", "max-chunk is 15",
+                                        "max-running is 0", "max-queue is 0", "sequences"};
+    struct err err;
+
+    bad[0].max_batch_tokens = 47;
+    bad[1].max_chunk = 15;
+    bad[2].max_running = 0;
+    bad[3].max_queue = 0;
+    bad[4].max_running = 33;
+    for (int i = 0; i < 5; i++) {
+        assert_null(engine_new(&bad[i], &err));
+        assert_non_null(strstr(err.text, says[i]));
+    }
+    engine_free(engine_new(&good, &err));
+    r->base.close(&r->base);
+    tokenizer_free(v.tokenizer);
+}
+
+/* ---- cancel ------------------------------------------------------------------------------------------- */
+
+/* Two neighbours with a common prefix; the first is cancelled after n turns, in the middle of a step
+ * when hold is set. The other must not notice. */
+static void cancel_after(int32_t n, bool hold)
+{
+    struct world *w = world_new(small_shape);
+    int32_t prompt[150];
+
+    fill_prompt(prompt, 150, 1);
+    struct client *a = submit(w, prompt, 140, 1, 6);
+    struct client *b = submit(w, prompt, 150, 2, 6);
+    for (int32_t i = 0; i < n; i++)
+        turn(w);
+    w->runner->hold = hold;
+    turn(w);
+    if (a->gen)
+        engine_cancel(w->engine, a->gen, GEN_CANCELLED);
+    assert_int_equal(a->n_ends, 1);
+    assert_true(a->end.finish == GEN_CANCELLED || a->end.finish == GEN_LENGTH);
+    world_audit(w);
+    turn(w);
+    w->runner->hold = false;
+    drain(w);
+    assert_int_equal(a->n_ends, 1);
+    assert_int_equal(a->pieces.len, a->text.len);
+    assert_as_alone(b, prompt, 150, 2, 6);
+    /* what the cancelled one left behind is no poison */
+    struct client *again = submit(w, prompt, 140, 1, 6);
+    drain(w);
+    assert_as_alone(again, prompt, 140, 1, 6);
+    world_free(w);
+}
+
+static void test_b28_cancel_at_every_stage_ends_once_and_harms_nobody(void **state)
+{
+    (void)state;
+    for (int32_t n = 0; n < 16; n++) {
+        cancel_after(n, false);
+        cancel_after(n, true);
+    }
+}
+
+static void test_cancelled_before_its_first_turn_it_is_never_computed(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    struct client *c = submit(w, prompt, 20, 1, 5);
+    engine_cancel(w->engine, c->gen, GEN_ORPHANED);
+    assert_int_equal(c->n_ends, 1);
+    assert_int_equal(c->end.finish, GEN_ORPHANED);
+    assert_int_equal(c->end.n_ids, 0);
+    assert_false(turn(w));
+    assert_int_equal(w->runner->n_launched, 0);
+    world_free(w);
+}
+
+/* ---- callbacks that call back --------------------------------------------------------------------------- */
+
+static void cancel_other(struct client *c)
+{
+    if (c->other->gen)
+        engine_cancel(c->world->engine, c->other->gen, GEN_CANCELLED);
+}
+
+static void test_cancel_in_a_callback_of_one_that_ended_in_the_same_step(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    struct client *a = submit(w, prompt, 20, 1, 1);
+    fill_prompt(prompt, 20, 2); /* another one: with the same, b would wait for a's promise */
+    struct client *b = submit(w, prompt, 20, 2, 1);
+    a->other = b;
+    b->other = a;
+    a->on_end = b->on_end = cancel_other;
+    drain(w);
+    assert_int_equal(a->n_ends, 1);
+    assert_int_equal(b->n_ends, 1);
+    assert_int_equal(a->end.finish, GEN_LENGTH); /* it had ended before it was cancelled */
+    assert_int_equal(b->end.finish, GEN_LENGTH);
+    assert_int_equal(b->pieces.len, 1);
+    world_free(w);
+}
+
+static void cancel_self(struct client *c)
+{
+    engine_cancel(c->world->engine, c->gen, GEN_CANCELLED);
+}
+
+static void test_cancel_in_its_own_callbacks(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    struct client *a = submit(w, prompt, 20, 1, 30);
+    struct client *b = submit(w, prompt, 20, 2, 3);
+    a->on_output = cancel_self;
+    b->on_end = cancel_self;
+    drain(w);
+    assert_int_equal(a->n_ends, 1);
+    assert_int_equal(a->end.finish, GEN_CANCELLED);
+    assert_int_equal(a->end.n_ids, 1);
+    assert_int_equal(b->n_ends, 1);
+    assert_int_equal(b->end.finish, GEN_LENGTH);
+    world_free(w);
+}
+
+static void submit_next(struct client *c)
+{
+    int32_t prompt[40];
+
+    fill_prompt(prompt, 40, 5);
+    if (c->world->n_turns < 60)
+        submit(c->world, prompt, 40, 9, 2)->on_end = submit_next;
+}
+
+static void test_submit_in_an_end_callback(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+
+    struct client seed = {.world = w};
+    submit_next(&seed);
+    drain(w);
+    assert_true(stats_of(w).ends[GEN_LENGTH] > 10);
+    world_free(w);
+}
+
+static void publish_self(struct client *c)
+{
+    engine_publish(c->world->engine, c->gen);
+    assert_non_null(c->world->runner->plan); /* the next step runs while we are told */
+}
+
+static void test_callbacks_come_while_the_next_step_runs(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    struct client *c = submit(w, prompt, 20, 1, 40);
+    submit(w, prompt, 20, 1, 60);
+    c->on_output = publish_self;
+    drain(w);
+    assert_int_equal(c->n_portions, 40);
+    world_free(w);
+}
+
+/* ---- deadlines -------------------------------------------------------------------------------------------- */
+
+static struct client *submit_until(struct world *w, const int32_t *prompt, int32_t n, int64_t at_ms)
+{
+    struct client *c = client_new(w);
+    struct gen_options o = options_of(1, 500);
+
+    o.deadline_us = clock_now_us() + at_ms * 1000;
+    submit_full(c, prompt, n, 0, BYTES(""), &o, NULL);
+    return c;
+}
+
+static void test_deadlines_end_queued_and_running_ones(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.running = 1;
+    struct world *w = world_new(shape);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    assert_int_equal(engine_next_deadline_us(w->engine), 0);
+    struct client *running = submit_until(w, prompt, 20, 100);
+    struct client *queued = submit_until(w, prompt, 20, 50);
+    struct client *later = submit(w, prompt, 20, 1, 5);
+    assert_int_equal(engine_next_deadline_us(w->engine), clock_now_us() + 50000);
+    for (int i = 0; i < 5; i++)
+        turn(w);
+    clock_advance_ms(50);
+    clock_tick();
+    w->runner->hold = true;
+    turn(w);
+    assert_int_equal(queued->n_ends, 1);
+    assert_int_equal(queued->end.finish, GEN_DEADLINE);
+    assert_int_equal(queued->end.n_ids, 0);
+    assert_int_equal(queued->end.queued_ms, 50);
+    assert_int_equal(running->n_ends, 0);
+    clock_advance_ms(50);
+    clock_tick();
+    turn(w); /* also while a step runs */
+    assert_int_equal(running->n_ends, 1);
+    assert_int_equal(running->end.finish, GEN_DEADLINE);
+    assert_true(running->end.n_ids > 0);
+    assert_int_equal(running->end.n_ids, running->pieces.len);
+    w->runner->hold = false;
+    drain(w);
+    assert_int_equal(later->end.finish, GEN_LENGTH);
+    assert_int_equal(engine_next_deadline_us(w->engine), 0);
+    world_free(w);
+}
+
+static void test_times_are_told(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    struct client *c = submit(w, prompt, 20, 1, 3);
+    for (int i = 0; i < 4; i++) {
+        clock_advance_ms(10);
+        clock_tick();
+        turn(w); /* launch; first token; second; third */
+    }
+    assert_int_equal(c->n_ends, 1);
+    assert_int_equal(c->end.queued_ms, 10);
+    assert_int_equal(c->end.prefill_ms, 10);
+    assert_int_equal(c->end.decode_ms, 20);
+    world_free(w);
+}
+
+/* ---- failures ------------------------------------------------------------------------------------------------ */
+
+static void test_a_failed_step_ends_what_runs_and_the_queue_goes_on(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.running = 2;
+    for (int32_t at = 1; at < 12; at++) {
+        struct world *w = world_new(shape);
+        int32_t prompt[100];
+        struct client *c[4];
+        fill_prompt(prompt, 100, 1);
+        for (int i = 0; i < 4; i++)
+            c[i] = submit(w, prompt, 90 + i, (uint64_t)i, 12);
+        for (int32_t i = 0; i < at; i++)
+            turn(w);
+        bool runs[4];
+        for (int i = 0; i < 4; i++) {
+            struct gen_view view;
+            gen_view(c[i]->gen, &view);
+            runs[i] = view.running;
+        }
+        assert_true(runs[0]);
+        w->runner->fail = "out of order";
+        drain(w);
+        for (int i = 0; i < 4; i++) {
+            if (!runs[i]) {
+                assert_as_alone(c[i], prompt, 90 + i, (uint64_t)i, 12);
+                continue;
+            }
+            assert_int_equal(c[i]->n_ends, 1);
+            assert_int_equal(c[i]->end.finish, GEN_ERROR);
+            assert_str(&c[i]->error, "out of order");
+        }
+        struct client *again = submit(w, prompt, 100, 9, 12);
+        drain(w);
+        assert_as_alone(again, prompt, 100, 9, 12);
+        world_free(w);
+    }
+}
+
+static void test_ids_that_no_vocabulary_has_fail_the_step(void **state)
+{
+    (void)state;
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    for (int what = 0; what < 3; what++) {
+        struct world *w = world_new(small_shape);
+        struct client *c = submit(w, prompt, 20, 1, 5);
+        w->runner->bad_sample = what == 0 ? w->vocab.n : what == 1 ? -1 : 0;
+        w->runner->lose_sample = what == 2;
+        drain(w);
+        assert_int_equal(c->end.finish, GEN_ERROR);
+        assert_true(c->error.len > 0);
+        c = submit(w, prompt, 20, 1, 5);
+        drain(w);
+        assert_as_alone(c, prompt, 20, 1, 5);
+        world_free(w);
+    }
+}
+
+/* ---- resuming -------------------------------------------------------------------------------------------------- */
+
+/* Cancels after k ids, submits again with them: the answer must be the one that would have been. */
+static void resume_after(int32_t k, const char *stop)
+{
+    static const char text[] = "one two three, four \xf0\x9f\xa6\x99 five six";
+    static int32_t forced[sizeof text], ids[200];
+    struct bytes stops[1] = {bytes_from(stop)};
+    struct world *w = world_new(small_shape);
+    struct gen_options o = options_of(7, (int64_t)sizeof text - 1);
+    struct client *whole = client_new(w), *first = client_new(w), *rest = client_new(w);
+
+    for (size_t i = 0; i < sizeof text; i++)
+        forced[i] = (unsigned char)text[i];
+    o.stops = stops;
+    o.n_stops = 1;
+    o.frequency = 0.5f;
+    fill_prompt(ids, 50, 1);
+    fake_force(w->runner, 7, 50, forced, (int32_t)sizeof text - 1);
+    submit_full(whole, ids, 50, 0, BYTES(""), &o, NULL);
+    drain(w);
+    submit_full(first, ids, 50, 0, BYTES(""), &o, NULL);
+    struct gen_view view = {0};
+    while (view.n_ids < k) {
+        turn(w);
+        gen_view(first->gen, &view);
+    }
+    engine_cancel(w->engine, first->gen, GEN_ORPHANED);
+    assert_int_equal(first->end.n_ids, k);
+    memcpy(ids + 50, first->ids, (size_t)k * sizeof *ids);
+    assert_int_equal(submit_full(rest, ids, 50 + k, k, BYTES(""), &o, NULL), SUBMIT_OK);
+    drain(w);
+    assert_int_equal(rest->end.finish, whole->end.finish);
+    assert_int_equal(rest->end.n_prompt, 50);
+    assert_int_equal(rest->end.n_generated, whole->end.n_generated);
+    assert_str(&rest->text, whole->text.data);
+    assert_str(&rest->matched, whole->matched.len ? whole->matched.data : "");
+    assert_int_equal(rest->end.n_ids, whole->end.n_ids);
+    assert_memory_equal(rest->ids, whole->ids, (size_t)whole->end.n_ids * sizeof *ids);
+    if (first->text.len <= rest->text.len) { /* told once: what the first told is not told again */
+        assert_int_equal(first->pieces.len + rest->pieces.len, rest->text.len);
+        assert_memory_equal(rest->text.data + first->pieces.len, rest->pieces.data,
+                            rest->pieces.len);
+    }
+    world_free(w);
+}
+
+static void test_a_resumed_generation_ends_as_the_whole_one(void **state)
+{
+    (void)state;
+    for (int32_t k = 1; k < 18; k++)
+        resume_after(k, "four");
+    for (int32_t k = 18; k < 31; k++)
+        resume_after(k, "never");
+}
+
+static void test_resumed_with_nothing_left_it_ends_in_the_next_turn(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    struct client *c = client_new(w);
+    struct gen_options o = options_of(7, 5);
+    int32_t ids[30];
+
+    fill_prompt(ids, 30, 1);
+    memcpy(ids + 20, "\0", 1);
+    for (int i = 20; i < 30; i++)
+        ids[i] = 'a' + i - 20;
+    submit_full(c, ids, 25, 5, BYTES(""), &o, NULL);
+    assert_int_equal(c->n_ends, 0); /* nothing is called back from submit */
+    drain(w);
+    assert_int_equal(c->end.finish, GEN_LENGTH);
+    assert_str(&c->text, "abcde");
+    assert_int_equal(c->pieces.len, 0);
+    assert_int_equal(w->runner->n_launched, 0);
+    world_free(w);
+}
+
+/* ---- sameness, views, probes -------------------------------------------------------------------------------------- */
+
+static void test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside(void **state)
+{
+    (void)state;
+    int32_t prompt[40], other[40];
+
+    fill_prompt(prompt, 40, 1);
+    fill_prompt(other, 40, 2);
+    for (int run = 0; run < 4; run++) {
+        struct world *w = world_new(small_shape);
+        struct client *a = submit(w, prompt, 40, 42, 20);
+        if (run > 0)
+            submit(w, other, 40, (uint64_t)run * 77, 20);
+        drain(w);
+        assert_as_alone(a, prompt, 40, 42, 20);
+        world_free(w);
+    }
+    struct world *w = world_new(small_shape);
+    struct client *greedy[2];
+    for (int i = 0; i < 2; i++) {
+        struct gen_options o = options_of(5 + (uint64_t)i, 20);
+        o.temperature = 0;
+        greedy[i] = client_new(w);
+        submit_full(greedy[i], prompt, 40, 0, BYTES(""), &o, NULL);
+    }
+    drain(w);
+    assert_memory_equal(greedy[0]->ids, greedy[1]->ids, 20 * sizeof(int32_t));
+    world_free(w);
+}
+
+static void test_a_view_shows_place_state_and_text(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.running = 1;
+    struct world *w = world_new(shape);
+    struct gen_view view;
+    int32_t prompt[20];
+
+    fill_prompt(prompt, 20, 1);
+    struct client *a = submit(w, prompt, 20, 1, 40);
+    struct client *b = submit(w, prompt, 20, 2, 5);
+    struct client *c = submit(w, prompt, 20, 3, 5);
+    for (int i = 0; i < 4; i++)
+        turn(w);
+    gen_view(a->gen, &view);
+    assert_true(view.running);
+    assert_int_equal(view.place, 0);
+    assert_int_equal(view.n_ids, 3);
+    assert_int_equal(view.text.len, 3);
+    assert_int_equal(view.n_computed, 22);
+    assert_int_equal(view.n_blocks, 2);
+    gen_view(b->gen, &view);
+    assert_false(view.running);
+    assert_int_equal(view.place, 1);
+    gen_view(c->gen, &view);
+    assert_int_equal(view.place, 2);
+    engine_cancel(w->engine, b->gen, GEN_CANCELLED);
+    gen_view(c->gen, &view);
+    assert_int_equal(view.place, 1);
+    drain(w);
+    world_free(w);
+}
+
+static void test_probe_and_clear(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[64];
+    struct cache_namespace other = {.user = 9};
+
+    fill_prompt(prompt, 64, 1);
+    assert_int_equal(engine_probe(w->engine, &w->ns, prompt, 64), 0);
+    submit(w, prompt, 40, 1, 3);
+    drain(w);
+    assert_int_equal(engine_probe(w->engine, &w->ns, prompt, 64), 40); /* 2 blocks and a tail */
+    assert_int_equal(engine_probe(w->engine, &w->ns, prompt, 40), 39);
+    assert_int_equal(engine_probe(w->engine, &w->ns, prompt, 0), 0);
+    assert_int_equal(engine_probe(w->engine, &other, prompt, 64), 0);
+    assert_true(engine_cache_clear(w->engine) >= 3);
+    assert_int_equal(engine_probe(w->engine, &w->ns, prompt, 64), 0);
+    world_audit(w);
+    world_free(w);
+}
+
+static void test_an_engine_is_freed_with_work_in_it(void **state)
+{
+    (void)state;
+    struct shape shape = small_shape;
+    shape.running = 2;
+    struct world *w = world_new(shape);
+    int32_t prompt[100];
+
+    fill_prompt(prompt, 100, 1);
+    for (int i = 0; i < 4; i++)
+        submit(w, prompt, 90 + i, 1, 50);
+    for (int i = 0; i < 5; i++)
+        turn(w);
+    world_free(w); /* without callbacks; the sanitizer looks for what is left */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_b10_b11_split_characters_and_malformed_bytes_arrive),
+        cmocka_unit_test(test_b13_a_stop_string_ends_the_text_before_it),
+        cmocka_unit_test(test_b14_held_text_is_delivered_before_the_end),
+        cmocka_unit_test(test_b17_limits_are_exact_and_every_id_is_delivered),
+        cmocka_unit_test(test_carried_bytes_come_with_the_first_output),
+        cmocka_unit_test(test_an_unfinished_character_is_told_apart),
+        cmocka_unit_test(test_b23_what_can_never_fit_is_refused_with_need_and_limit),
+        cmocka_unit_test(test_the_largest_growth_is_the_one_that_is_accepted),
+        cmocka_unit_test(test_b24_a_prompt_that_fills_the_context_is_refused),
+        cmocka_unit_test(test_b35_the_queue_is_bounded_and_a_free_place_is_no_queue),
+        cmocka_unit_test(test_a_queue_that_waits_for_blocks_is_bounded_too),
+        cmocka_unit_test(test_settings_that_cannot_work_are_refused_at_start),
+        cmocka_unit_test(test_b28_cancel_at_every_stage_ends_once_and_harms_nobody),
+        cmocka_unit_test(test_cancelled_before_its_first_turn_it_is_never_computed),
+        cmocka_unit_test(test_cancel_in_a_callback_of_one_that_ended_in_the_same_step),
+        cmocka_unit_test(test_cancel_in_its_own_callbacks),
+        cmocka_unit_test(test_submit_in_an_end_callback),
+        cmocka_unit_test(test_callbacks_come_while_the_next_step_runs),
+        cmocka_unit_test(test_deadlines_end_queued_and_running_ones),
+        cmocka_unit_test(test_times_are_told),
+        cmocka_unit_test(test_a_failed_step_ends_what_runs_and_the_queue_goes_on),
+        cmocka_unit_test(test_ids_that_no_vocabulary_has_fail_the_step),
+        cmocka_unit_test(test_a_resumed_generation_ends_as_the_whole_one),
+        cmocka_unit_test(test_resumed_with_nothing_left_it_ends_in_the_next_turn),
+        cmocka_unit_test(test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside),
+        cmocka_unit_test(test_a_view_shows_place_state_and_text),
+        cmocka_unit_test(test_probe_and_clear),
+        cmocka_unit_test(test_an_engine_is_freed_with_work_in_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
