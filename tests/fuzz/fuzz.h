@@ -1,0 +1,15 @@
+/* fuzz.h - what a fuzz target defines, and what driver.c calls. */
+#ifndef TESTS_FUZZ_FUZZ_H
+#define TESTS_FUZZ_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Must survive any bytes, and give back what it takes. Returns 0. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Optional: seeds that the target makes itself, beside those in its folder. */
+typedef void (*fuzz_add)(void *arg, const char *name, const void *data, size_t len);
+void fuzz_more_seeds(fuzz_add add, void *arg) __attribute__((weak));
+
+#endif
