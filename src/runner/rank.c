@@ -217,7 +217,10 @@ static int open_device(struct rank *r, struct err *err)
 {
     int32_t n_blocks = 0;
     int64_t start_us = clock_mono_us();
-    if (complete_config(r, err) != 0 || (r->ops = backend_find(r->config.backend, err)) == NULL)
+    if (complete_config(r, err) != 0)
+        return -1;
+    r->ops = r->config.ops != NULL ? r->config.ops : backend_find(r->config.backend, err);
+    if (r->ops == NULL)
         return -1;
     struct backend_config device = {
         .n_threads = r->config.n_threads,

@@ -9,21 +9,23 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "kernels/backend.h"
 #include "model/model.h"
 #include "runner/runner.h"
 
 struct runner_config {
-    const char *backend;     /* "auto", or a name of backends[] */
-    int n_threads;           /* 0: one per CPU that the process may use */
-    const char *isa;         /* NULL: best */
-    const char *affinity;    /* list of CPUs, or NULL */
-    int32_t n_context;       /* 0: what the model was trained for */
-    int32_t block_size;      /* tokens a block */
-    uint64_t kv_cache_bytes; /* 0: runner_kv_bytes_default() once the weights are packed */
-    int32_t n_blocks;        /* of the pool; 0: as many as kv_cache_bytes hold */
-    int32_t max_rows;        /* tokens a step (max-batch-tokens) */
-    int32_t max_seqs;        /* branches a step (max-running) */
-    int32_t max_bias;        /* entries of LOGITBIAS a branch */
+    const char *backend;           /* "auto", or a name of backends[] */
+    const struct backend_ops *ops; /* a device that a test brings; NULL: found by name */
+    int n_threads;                 /* 0: one per CPU that the process may use */
+    const char *isa;               /* NULL: best */
+    const char *affinity;          /* list of CPUs, or NULL */
+    int32_t n_context;             /* 0: what the model was trained for */
+    int32_t block_size;            /* tokens a block */
+    uint64_t kv_cache_bytes;       /* 0: runner_kv_bytes_default() once the weights are packed */
+    int32_t n_blocks;              /* of the pool; 0: as many as kv_cache_bytes hold */
+    int32_t max_rows;              /* tokens a step (max-batch-tokens) */
+    int32_t max_seqs;              /* branches a step (max-running) */
+    int32_t max_bias;              /* entries of LOGITBIAS a branch */
 };
 
 struct runner_config runner_config_default(void);

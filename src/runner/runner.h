@@ -14,7 +14,7 @@
 
 struct runner_info {
     int32_t n_vocab;
-    int32_t n_context;         /* positions are below this */
+    int32_t n_context; /* positions are below this */
     int32_t block_size, n_blocks;
     struct plan_limits limits; /* of a plan */
     uint64_t model_digest;     /* names the weights in cache namespaces */
@@ -23,10 +23,11 @@ struct runner_info {
 
 /* Outcome of one step. */
 struct runner_done {
-    bool failed;                  /* a device failed: no sample is valid, K/V of the step is not */
+    bool failed; /* a device failed: no sample is valid, K/V of the step is not */
     char error[200];
     int32_t n_samples;
-    const struct chosen *samples; /* [R] in the order of the plan's samples; borrowed until launch */
+    const struct chosen
+        *samples; /* [R] in the order of the plan's samples; borrowed until launch */
     int64_t duration_us;
 };
 
@@ -35,7 +36,7 @@ struct runner {
     int fd; /* readable when a step is done; -1: poll without waiting */
     void (*launch)(struct runner *r, const struct plan *plan);
     bool (*poll)(struct runner *r, struct runner_done *done); /* false: still running, or none */
-    void (*close)(struct runner *r);                           /* waits for a running step */
+    void (*close)(struct runner *r);                          /* waits for a running step */
 };
 
 #endif
