@@ -488,6 +488,16 @@ int cache_audit(struct cache *c, const struct cache_holders *holders, struct err
     return audit_run(&c->pool, &c->prefix, holders, c->scratch, err);
 }
 
+const struct pool *cache_blocks(const struct cache *c)
+{
+    return &c->pool;
+}
+
+const struct prefix *cache_index(const struct cache *c)
+{
+    return &c->prefix;
+}
+
 void cache_stats(const struct cache *c, struct cache_stats *stats)
 {
     *stats = c->counted;

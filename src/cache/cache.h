@@ -109,6 +109,10 @@ int cache_audit(struct cache *c, const struct cache_holders *holders, struct err
 /* A write of slot `offset` of block b would change a confirmed one (P4): asked of every plan. */
 bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset);
 
+/* Read-only, for tests that compare what blocks hold. */
+const struct pool *cache_blocks(const struct cache *c);
+const struct prefix *cache_index(const struct cache *c);
+
 struct cache_stats {
     int32_t n_blocks, block_size;
     int32_t free_blocks;   /* never used or not findable */

@@ -1,0 +1,127 @@
+/* lone.c - the lone run: what a generation must produce, on plain arrays, without any block.
+ *
+ * Deliberately naive: stop strings are looked for by comparing the end of the text, counts are
+ * counted anew for every token. It shares nothing with the engine but the options. */
+#include "lone.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The finaliser of MurmurHash3 over both halves; only has to spread well. */
+uint64_t toy_mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = a * 0x9e3779b97f4a7c15u + (b ^ 0xd1b54a32d192ed03u);
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 29;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 32;
+}
+
+/* About one token in 29 ends the text. A banned id gives way to the next one. */
+int32_t toy_choose(const struct toy_choice *choice, int32_t n_letters)
+{
+    uint64_t x = toy_mix(choice->fold, toy_mix(choice->seed, (uint64_t)(uint32_t)choice->branch));
+    x = toy_mix(x, (uint64_t)(uint32_t)choice->position);
+    for (int32_t i = 0; i < choice->n_recent; i++)
+        x = toy_mix(x, (uint64_t)(uint32_t)choice->recent[i]);
+    for (int32_t i = 0; i < choice->n_counts; i++)
+        x = toy_mix(x, (uint64_t)(uint32_t)choice->counts[i].id << 32 |
+                           (uint32_t)choice->counts[i].count);
+    int32_t id = (x >> 20) % 29 == 0 ? TOY_END : 1 + (int32_t)((x >> 3) % (uint64_t)n_letters);
+    while (choice->banned >> id & 1)
+        id = (id + 1) % (n_letters + 1);
+    return id;
+}
+
+static uint32_t banned_ids(const struct gen_options *options)
+{
+    uint32_t banned = options->ignore_eos ? 1u << TOY_END : 0;
+    for (int32_t i = 0; i < options->n_bias; i++)
+        if (options->bias[i].value == -INFINITY)
+            banned |= 1u << options->bias[i].id;
+    return banned;
+}
+
+static int32_t count_ids(const struct lone *l, struct plan_count counts[TOY_VOCAB])
+{
+    int32_t n = 0;
+    for (int32_t id = 0; id < TOY_VOCAB; id++) {
+        int32_t count = 0;
+        for (int32_t i = l->n_prompt; i < l->n_ids; i++)
+            count += l->ids[i] == id;
+        if (count > 0)
+            counts[n++] = (struct plan_count){id, count};
+    }
+    return n;
+}
+
+static int32_t next_id(const struct lone *l, uint64_t fold, const struct gen_options *options,
+                       int32_t n_letters)
+{
+    struct plan_count counts[TOY_VOCAB];
+    int32_t n_recent = l->n_ids < PLAN_RECENT ? l->n_ids : PLAN_RECENT;
+    bool counted = options->presence != 0 || options->frequency != 0;
+    struct toy_choice choice = {
+        .fold = fold,
+        .seed = options->temperature == 0 ? 0 : options->seed,
+        .position = l->n_ids,
+        .recent = l->ids + l->n_ids - n_recent,
+        .n_recent = options->repeat != 1 ? n_recent : 0,
+        .counts = counts,
+        .n_counts = counted ? count_ids(l, counts) : 0,
+        .banned = banned_ids(options),
+    };
+    return toy_choose(&choice, n_letters);
+}
+
+/* Length of the longest stop string that the generated text ends with, 0 for none: every token is
+ * one letter. */
+static int32_t stop_length(const struct lone *l, const struct gen_options *options)
+{
+    int32_t longest = 0, n_text = l->n_ids - l->n_prompt;
+    for (int32_t s = 0; s < options->n_stops; s++) {
+        int32_t len = (int32_t)options->stops[s].len, i = 0;
+        if (len > n_text || len <= longest)
+            continue;
+        while (i < len && options->stops[s].data[i] == 'a' + l->ids[l->n_ids - len + i] - 1)
+            i++;
+        if (i == len)
+            longest = len;
+    }
+    return longest;
+}
+
+static void append(struct lone *l, int32_t id)
+{
+    l->slots[l->n_ids] = toy_slot(l->n_ids > 0 ? l->slots[l->n_ids - 1] : 0, id);
+    l->ids[l->n_ids++] = id;
+}
+
+void lone_run(struct lone *l, const int32_t *ids, int32_t n, const struct gen_options *options,
+              int32_t n_context, int32_t n_letters)
+{
+    *l = (struct lone){.n_prompt = n};
+    uint64_t fold = 0;
+    for (int32_t i = 0; i < n; i++) {
+        append(l, ids[i]);
+        fold = toy_fold(fold, l->slots[i]);
+    }
+    while (l->finish == GEN_NONE) {
+        int32_t id = next_id(l, fold, options, n_letters);
+        if (id == TOY_END) {
+            l->finish = GEN_STOP;
+            break;
+        }
+        append(l, id);
+        fold = toy_fold(fold, l->slots[l->n_ids - 1]);
+        l->n_text++;
+        int32_t stop = stop_length(l, options);
+        if (stop > 0) {
+            l->n_text -= stop;
+            l->finish = GEN_STOP;
+        } else if (l->n_text >= options->max_tokens || l->n_ids >= n_context) {
+            l->finish = GEN_LENGTH;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+/* script.h - a world and what happens in it, as plain numbers: drawn from a seed, printed, read. */
+#ifndef TESTS_SIMULATION_SCRIPT_H
+#define TESTS_SIMULATION_SCRIPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "base/err.h"
+#include "base/rng.h"
+
+/* Sizes of a world. All of them are drawn, so that the almost-never happens somewhere. */
+struct world_config {
+    int32_t block_size, n_blocks;
+    int32_t max_running, max_queue;
+    int32_t budget, chunk; /* tokens of a step, and of one prompt in it */
+    int32_t n_context, n_letters;
+    int32_t hash_bits;
+    int32_t n_roots;
+    int32_t roots_seed;
+};
+
+enum op_kind {
+    OP_GEN,      /* a prompt cut from a root */
+    OP_FORK,     /* publish a live one, submit a child with its ids */
+    OP_CONTINUE, /* a prompt made of an ended one's ids */
+    OP_RESUME,   /* an orphaned one goes on where it was */
+    OP_CANCEL,   /* a live one */
+    OP_CLEAR,    /* the cache */
+    OP_PROBE,    /* a prompt */
+    OP_CLOCK,    /* time passes */
+    OP_STEP,     /* one turn of the engine */
+    OP_IDLE,     /* turns until nothing is left, within a bound */
+    OP_N_KINDS
+};
+
+/* Arguments, by what they mean. Targets are taken modulo what is there when the operation runs, so a
+ * script stays valid when operations are dropped from it. */
+enum {
+    ARG_TARGET = 0, /* FORK CONTINUE RESUME CANCEL: which one; GEN PROBE: root */
+    ARG_LENGTH,     /* GEN PROBE CONTINUE: ids of it that are taken, at most */
+    ARG_VARIANT,    /* seed of what is changed and added; 0: nothing is changed */
+    ARG_EXTRA,      /* ids added behind */
+    ARG_USER,
+    ARG_MAX_TOKENS,
+    ARG_FLAGS, /* enum op_flag */
+    ARG_SEED,
+    ARG_PRIORITY,
+    ARG_DEADLINE, /* ms from now; 0: none */
+    ARG_REACT,    /* enum op_react, what its callbacks do */
+    OP_MAX_ARGS,
+    /* CANCEL */ ARG_FINISH = 1,
+    /* CLOCK */ ARG_MS = 0,
+    /* STEP */ ARG_DONE = 0,
+    ARG_FAIL = 1,
+    ARG_LATE = 2,
+};
+enum op_flag {
+    FLAG_IGNORE_EOS = 1,
+    FLAG_GREEDY = 2,
+    FLAG_REPEAT = 4,
+    FLAG_COUNTS = 8,
+    FLAG_BAN_A = 16,
+    FLAG_STOPS = 32,
+};
+enum op_react { REACT_NONE, REACT_CANCEL, REACT_FORK, REACT_CONTINUE, REACT_N };
+
+struct op {
+    enum op_kind kind;
+    int32_t args[OP_MAX_ARGS];
+};
+
+struct script {
+    struct world_config config;
+    struct op *ops; /* [n_ops] owns */
+    int32_t n_ops, cap;
+};
+
+void script_draw(struct script *s, uint64_t seed, int32_t n_ops);
+void script_add(struct script *s, const struct op *op);
+void script_copy(struct script *to, const struct script *from);
+void script_free(struct script *s);
+void script_print_op(const struct op *op, FILE *out);
+void script_print(const struct script *s, FILE *out);
+int script_read(struct script *s, const char *path, struct err *err);
+
+#endif

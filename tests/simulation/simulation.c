@@ -1,0 +1,149 @@
+/* simulation.c - a million operations from one seed against the real engine and cache.
+ *
+ *   simulation [--seed S] [--ops N] [--each N]   worlds from seed S on, N operations in all
+ *   simulation --seed S --trace                  that world, operation by operation
+ *   simulation --script FILE [--trace]           a script
+ *
+ * Without arguments it is a test: a million operations, then every script of scripts/. A failing
+ * world is shrunk and printed as a script, to be kept there once its fault is mended. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "run.h"
+
+enum { OPS = 1000000, OPS_EACH = 500, SHRINK_TRIES = 3000 };
+
+struct request {
+    uint64_t seed;
+    int64_t n_ops;
+    int32_t ops_each;
+    const char *script;
+    bool trace;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void print_failing(const struct request *q, const struct run_result *r)
+{
+    struct script s;
+    struct run_result shrunk;
+    char path[64];
+    printf("# seed %llu, after %d operations: %s\n", (unsigned long long)r->seed, r->at, r->fault);
+    script_draw(&s, r->seed, q->ops_each);
+    run_shrink(&s, r->at, SHRINK_TRIES);
+    run_script(&s, false, true, &shrunk);
+    printf("# shrunk to %d operations: %s\n", s.n_ops, shrunk.fault);
+    snprintf(path, sizeof path, "simulation-%llu.sim", (unsigned long long)r->seed);
+    FILE *out = fopen(path, "w");
+    if (out) {
+        script_print(&s, out);
+        fclose(out);
+        printf("# kept as %s\n", path);
+    }
+    script_print(&s, stderr);
+    script_free(&s);
+}
+
+static bool run_many(const struct request *q, int number)
+{
+    struct run_result r;
+    double start = seconds();
+    run_worlds(q->seed, q->n_ops, q->ops_each, false, &r);
+    double took = seconds() - start;
+    printf("%s %d - %lld operations in %lld worlds from seed %llu: %.0f operations/s\n",
+           r.is_wrong ? "not ok" : "ok", number, (long long)r.n_ops, (long long)r.n_worlds,
+           (unsigned long long)q->seed, (double)r.n_ops / took);
+    printf("# %llu generations, %llu steps, %llu rows; %llu block hits, %llu copies, %llu "
+           "evictions, %llu preemptions, %llu merged, %llu rejected matches\n",
+           (unsigned long long)r.n_accepted, (unsigned long long)r.n_steps,
+           (unsigned long long)r.n_rows, (unsigned long long)r.n_hits,
+           (unsigned long long)r.n_copies, (unsigned long long)r.n_evictions,
+           (unsigned long long)r.n_preemptions, (unsigned long long)r.n_merged,
+           (unsigned long long)r.n_rejected);
+    if (r.is_wrong)
+        print_failing(q, &r);
+    return !r.is_wrong;
+}
+
+static bool replay(const char *path, bool trace, int number)
+{
+    struct script s;
+    struct run_result r = {.is_wrong = true};
+    struct err err = {""};
+    if (script_read(&s, path, &err) < 0)
+        snprintf(r.fault, sizeof r.fault, "%s", err.text);
+    else
+        run_script(&s, trace, false, &r);
+    printf("%s %d - %s\n", r.is_wrong ? "not ok" : "ok", number, path);
+    if (r.is_wrong)
+        printf("# after %d operations: %s\n", r.at, r.fault);
+    script_free(&s);
+    return !r.is_wrong;
+}
+
+static bool trace_one(const struct request *q)
+{
+    struct script s;
+    struct run_result r;
+    script_draw(&s, q->seed, q->ops_each);
+    run_script(&s, true, false, &r);
+    printf("%s\n", r.is_wrong ? r.fault : "nothing was wrong");
+    script_free(&s);
+    return !r.is_wrong;
+}
+
+static int is_script(const struct dirent *entry)
+{
+    size_t len = strlen(entry->d_name);
+    return len > 4 && strcmp(entry->d_name + len - 4, ".sim") == 0;
+}
+
+static int run_tests(const struct request *q)
+{
+    const char *top = getenv("KVASIR_SRC");
+    struct dirent **entries = NULL;
+    char folder[1024], path[2048];
+    snprintf(folder, sizeof folder, "%s/tests/simulation/scripts", top ? top : ".");
+    int n = scandir(folder, &entries, is_script, alphasort), number = 1;
+    printf("1..%d\n", 1 + (n > 0 ? n : 0));
+    bool ok = run_many(q, number++);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        ok &= replay(path, false, number++);
+        free(entries[i]);
+    }
+    free((void *)entries);
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct request q = {.seed = 1, .n_ops = OPS, .ops_each = OPS_EACH};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--trace") == 0)
+            q.trace = true;
+        else if (strcmp(argv[i], "--seed") == 0 && ++i)
+            q.seed = strtoull(value, NULL, 10);
+        else if (strcmp(argv[i], "--ops") == 0 && ++i)
+            q.n_ops = strtoll(value, NULL, 10);
+        else if (strcmp(argv[i], "--each") == 0 && ++i)
+            q.ops_each = (int32_t)strtol(value, NULL, 10);
+        else if (strcmp(argv[i], "--script") == 0 && ++i)
+            q.script = value;
+        else
+            return fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]), 2;
+    }
+    if (q.script)
+        return replay(q.script, q.trace, 1) ? 0 : 1;
+    if (q.trace)
+        return trace_one(&q) ? 0 : 1;
+    return run_tests(&q);
+}
