@@ -1,0 +1,66 @@
+// node-redis against a real server. Argument: TCP port. One line `NAME ok` or `NAME FAILED: why` a check.
+const { createClient } = require('redis');
+const port = Number(process.argv[2]);
+
+const checks = {
+  async basics(c) {
+    if ((await c.ping()) !== 'PONG') throw new Error('ping');
+    if (!(await c.info()).includes('redis_version')) throw new Error('info');
+  },
+  async gen(c) {
+    const text = await c.sendCommand(['GEN', 'n', 'hello', 'MAXTOKENS', '12', 'TEMP', '0', 'IGNOREEOS']);
+    const entries = await c.xRange('n', '-', '+');
+    if (entries.length !== 2 || entries[1].message.text !== text) throw new Error(JSON.stringify(entries));
+  },
+  async stream(c) {
+    let id = await c.sendCommand(['GEN', 's', 'hello', 'MAXTOKENS', '30', 'TEMP', '0', 'IGNOREEOS', 'ASYNC']);
+    const reader = c.duplicate();
+    await reader.connect();
+    let text = '';
+    let end;
+    while (!end) {
+      const reply = await reader.xRead({ key: 's', id }, { BLOCK: 4000 });
+      for (const { id: at, message } of reply ? reply[0].messages : []) {
+        id = at;
+        if (message.piece !== undefined) text += message.piece;
+        if (message.finish !== undefined) end = message;
+      }
+    }
+    await reader.quit();
+    if (text !== end.text) throw new Error(`${text} is not ${end.text}`);
+  },
+  async multi(c) {
+    const [id, n] = await c.multi().addCommand(['GEN', 'm', 'x', 'MAXTOKENS', '2', 'TEMP', '0', 'IGNOREEOS'])
+      .exists('nothing').exec();
+    if (!String(id).includes('-') || Number(n) !== 0) throw new Error(`${id} ${n}`);
+  },
+  async fork(c) {
+    await c.sendCommand(['GEN', 'f', 'hello', 'MAXTOKENS', '3', 'IGNOREEOS']);
+    if ((await c.sendCommand(['FORK', 'f', 'f1', 'f2'])) !== 2) throw new Error('fork');
+  },
+  async errors(c) {
+    try {
+      await c.sendCommand(['GEN', 'e', 'x', 'MAXTOKENS', '0']);
+    } catch (e) {
+      if (e.message.includes('MAXTOKENS')) return;
+      throw e;
+    }
+    throw new Error('accepted');
+  },
+};
+
+(async () => {
+  for (const [name, check] of Object.entries(checks)) {
+    const c = createClient({ socket: { port, host: '127.0.0.1' } });
+    c.on('error', () => {});
+    await c.connect();
+    try {
+      await c.flushAll();
+      await check(c);
+      console.log(`${name} ok`);
+    } catch (e) {
+      console.log(`${name} FAILED: ${String(e.stack).replace(/\n/g, ' | ')}`);
+    }
+    await c.disconnect();
+  }
+})();

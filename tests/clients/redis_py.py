@@ -1,0 +1,170 @@
+"""redis_py - the body of the redis-py tests; runs under whichever version its interpreter has.
+
+Arguments: unix socket, TCP port. Prints one line `NAME ok` or `NAME FAILED: why` per check.
+"""
+import asyncio
+import sys
+import threading
+import traceback
+
+import redis
+import redis.asyncio
+
+SOCKET, PORT = sys.argv[1], int(sys.argv[2])
+GREEDY = ("TEMP", "0", "IGNOREEOS")
+
+
+def connect(**options):
+    return redis.Redis(host="127.0.0.1", port=PORT, **options)
+
+
+def entries_of(reply):
+    """XREAD's entries of the only key, whatever the protocol."""
+    if not reply:
+        return []
+    value = next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
+    return value[0] if value and isinstance(value[0], list) else value
+
+
+def check_basics():
+    r = connect(decode_responses=True)
+    assert r.ping() and r.echo("x") == "x"
+    r.client_setname("tester")
+    assert r.client_getname() == "tester"
+    assert r.info()["redis_mode"] == "standalone"
+    assert r.config_get("max-running")
+    assert r.exists("nothing") == 0 and r.type("nothing") == "none"
+
+
+def check_keys():
+    r = connect(decode_responses=True)
+    first = r.xadd("s", {"text": "one"})
+    second = r.xadd("s", {"role": "user", "content": "two"})
+    assert r.xlen("s") == 2 and r.type("s") == "stream"
+    assert r.xrange("s") == [(first, {"text": "one"}), (second, {"role": "user", "content": "two"})]
+    assert r.xrevrange("s", count=1)[0][0] == second
+    assert r.xinfo_stream("s")["length"] == 2
+    assert r.expire("s", 100) and 0 < r.ttl("s") <= 100 and r.persist("s")
+    assert r.copy("s", "t") and r.rename("t", "u") and sorted(r.scan_iter()) == ["s", "u"]
+    assert r.xdel("s", first) == 1 and r.xtrim("s", 0) == 1
+    assert r.delete("s", "u") == 2 and r.dbsize() == 0
+
+
+def check_gen():
+    r = connect(decode_responses=True)
+    text = r.execute_command("GEN", "g", "hello there", "MAXTOKENS", 12, *GREEDY)
+    assert isinstance(text, str) and text
+    kept = r.xrange("g")
+    assert kept[0][1]["text"] == "hello there"
+    assert kept[1][1]["text"] == text and kept[1][1]["finish"] == "length", kept
+    r.execute_command("FORK", "g", "g2")
+    assert r.xlen("g2") == 2
+    assert r.execute_command("CANCEL", "g") == 0
+
+
+def check_stream():
+    r = connect(decode_responses=True)
+    whole = r.execute_command("GEN", "w", "stream this", "MAXTOKENS", 40, *GREEDY)
+    last, pieces = r.execute_command("GEN", "p", "stream this", "MAXTOKENS", 40, "ASYNC", *GREEDY), []
+    while True:
+        entries = entries_of(r.xread({"p": last}, block=4000))
+        for last, fields in entries:
+            if "piece" in fields:
+                pieces.append(fields["piece"])
+        if entries and "finish" in entries[-1][1]:
+            break
+    assert "".join(pieces) == whole == entries[-1][1]["text"], (pieces, whole)
+
+
+def check_pipeline():
+    r = connect(decode_responses=True)
+    with r.pipeline() as p:  # MULTI by default: GEN submits and replies with an id
+        p.xadd("m", {"text": "before"})
+        p.execute_command("GEN", "m", "in a transaction", "MAXTOKENS", 4, *GREEDY)
+        p.xlen("nothing")
+        added, accepted, length = p.execute()
+    assert "-" in accepted and length == 0
+    while not any("finish" in f for _, f in r.xrange("m")):
+        r.xread({"m": accepted}, block=1000)
+    with r.pipeline(transaction=False) as p:
+        for i in range(500):
+            p.xadd("many", {"text": str(i)})
+        assert len(p.execute()) == 500
+
+
+def check_cancel():
+    r = connect(decode_responses=True)
+    last = r.execute_command("GEN", "c", "go on for long", "MAXTOKENS", 1500, "ASYNC", "IGNOREEOS")
+    r.xread({"c": last}, block=4000)
+    assert r.execute_command("CANCEL", "c") in (0, 1)
+    end = r.xrevrange("c", count=1)[0][1]
+    assert end["finish"] in ("cancelled", "length"), end
+
+
+def check_errors():
+    r = connect(decode_responses=True)
+    for bad in (("GEN",), ("GEN", "k", "x", "TEMP", "nan"), ("GEN", "k", "x", "NOSUCH"), ("FORK", "a", "a")):
+        try:
+            r.execute_command(*bad)
+        except redis.ResponseError:
+            continue
+        raise AssertionError(f"{bad} was accepted")
+
+
+def check_threads():
+    r, texts = connect(decode_responses=True), {}
+
+    def one(i):
+        texts[i] = r.execute_command("GEN", f"t{i}", "the same prompt", "MAXTOKENS", 16, *GREEDY)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(texts) == 8 and len(set(texts.values())) == 1, texts
+
+
+def check_unix_socket():
+    r = redis.Redis(unix_socket_path=SOCKET)
+    assert r.ping()
+    data = bytes(range(256))
+    r.xadd("bytes", {b"text": data})
+    assert r.xrange("bytes")[0][1][b"text"] == data
+
+
+def check_asyncio():
+    async def run():
+        r = redis.asyncio.Redis(host="127.0.0.1", port=PORT, decode_responses=True)
+        texts = await asyncio.gather(
+            *(r.execute_command("GEN", f"a{i}", "all at once", "MAXTOKENS", 10, *GREEDY) for i in range(6)))
+        assert len(set(texts)) == 1
+        await (r.aclose() if hasattr(r, "aclose") else r.close())
+
+    asyncio.run(run())
+
+
+def check_resp3():
+    if int(redis.__version__.split(".")[0]) < 5:
+        return
+    r = connect(decode_responses=True, protocol=3)
+    r.execute_command("GEN", "three", "hello", "MAXTOKENS", 4, *GREEDY)
+    info = r.execute_command("GENINFO", "three")
+    assert info["state"] == "idle", info
+    assert entries_of(r.xread({"three": "0"}))
+
+
+def run():
+    print(f"version {redis.__version__}")
+    for name, check in sorted(globals().items()):
+        if not name.startswith("check_"):
+            continue
+        connect().flushall()
+        try:
+            check()
+            print(f"{name[6:]} ok")
+        except Exception:  # noqa: BLE001
+            print(f"{name[6:]} FAILED: {traceback.format_exc()!r}")
+
+
+run()
