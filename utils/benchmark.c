@@ -565,7 +565,7 @@ int main(int argc, char **argv)
     }
     if (b.options.workload == WORKLOAD_FORK)
         make_base(&b, redis);
-    int64_t computed_before = info_number(redis, "prompt_tokens_computed");
+    int64_t computed_before = info_number(redis, "computed_prompt_tokens");
 
     b.loop = event_base_new();
     b.outcomes = xcalloc((size_t)b.load.n, sizeof *b.outcomes);
@@ -582,7 +582,7 @@ int main(int argc, char **argv)
     report(&b, (double)(clock_mono_us() - b.started_us) / 1e6);
     if (!b.options.json)
         printf("prompt tokens computed by the server: %lld\n",
-               (long long)(info_number(redis, "prompt_tokens_computed") - computed_before));
+               (long long)(info_number(redis, "computed_prompt_tokens") - computed_before));
 
     for (int i = 0; i < b.options.n_clients; i++) {
         event_free(b.clients[i].timer);

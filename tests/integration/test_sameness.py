@@ -171,7 +171,7 @@ def _():
     """32 clients, prompts of 200 tokens, 100 generated, 64 blocks of 16: everybody finishes."""
     with Server({"model": tiny_model(), "threads": 2}) as roomy, roomy.connect() as c:
         vocabulary = int(c.info()["model_vocabulary"])
-        block_bytes = int(c.info()["kv_block_bytes"])
+        block_bytes = int(c.info()["block_bytes"])
         prompts = [b"".join(((i * 7919 + j * 31 + i * j) % (vocabulary - 10)).to_bytes(4, "little") for j in range(200))
                    for i in range(32)]
         lone = []
@@ -193,7 +193,7 @@ def _():
             t.join()
         with tight.connect() as c:
             info = c.info()
-            assert int(info["kv_blocks"]) == 64, info
+            assert int(info["cache_blocks"]) == 64, info
             assert c.call("DEBUG", "AUDIT") == "OK"
         assert [answers[i] for i in range(32)] == lone
 
