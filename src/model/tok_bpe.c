@@ -6,19 +6,20 @@
  * would take minutes. So the symbols are a linked list inside an array, and the possible merges
  * wait in a heap:
  *
- *     symbols   [h] <-> [e] <-> [l] <-> [l] <-> [o]          heap: (rank, at, left, right, result)
+ *     symbols   [h] <-> [e] <-> [l] <-> [l] <-> [o]          heap: (rank, place, merge)
  *                                                                  best rank first, then leftmost
  *     pop (l l): [h] <-> [e] <-> [ll] <-> (dead) <-> [o]     push (e ll) and (ll o)
  *
- * Nothing is removed from the middle of the heap. A candidate remembers both ids; when it is popped
- * and the symbols at its place have changed, it is stale and dropped. A merge kills one symbol and
- * pushes at most two candidates, so a piece of n bytes takes at most 3n pushes: n log n.
+ * Nothing is removed from the middle of the heap. A candidate knows the ids that it was proposed
+ * for; when it is popped and the symbols at its place are others, it is stale and dropped. A merge
+ * kills one symbol and pushes at most two candidates, so a piece of n bytes takes at most 3n pushes:
+ * n log n.
  *
  * A character with a byte that has no token becomes one symbol of id GONE. It is left out of the
  * result, and since it merges with nothing, its neighbours do not close up over it.
  *
- * Merges are found by the pair of ids in a hash table of their own: 12 bytes of key and value
- * beside each other, one cache miss a look-up. Keys come from the model file alone, never from a
+ * Merges are found by the pair of ids in a hash table of their own: key and value beside each
+ * other, 16 bytes, one cache miss a look-up. Keys come from the model file alone, never from a
  * client, so an unseeded hash is enough.
  *
  * The algorithm is Sennrich's (ACL 2016) with GPT-2's byte alphabet; heap and list are the common
@@ -53,9 +54,8 @@ struct bpe_symbol {
 };
 
 struct bpe_candidate {
-    int32_t rank, at;    /* at: place of the left symbol */
-    int32_t left, right; /* ids when it was pushed */
-    int32_t result;
+    uint64_t order; /* rank << 32 | place of the left symbol: the least is the next */
+    uint32_t merge; /* slot in bpe.merges: which ids it was proposed for, and their result */
 };
 
 /* ---- merges --------------------------------------------------------------------------------- */
@@ -119,17 +119,13 @@ struct heap {
     int32_t n;
 };
 
-static bool is_before(const struct bpe_candidate *a, const struct bpe_candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
-}
-
+/* Four children a node: half the levels of a binary heap, and the children lie in one or two lines. */
 static void heap_push(struct heap *h, struct bpe_candidate c)
 {
     int32_t i = h->n++;
-    while (i > 0 && is_before(&c, &h->items[(i - 1) / 2])) {
-        h->items[i] = h->items[(i - 1) / 2];
-        i = (i - 1) / 2;
+    while (i > 0 && c.order < h->items[(i - 1) / 4].order) {
+        h->items[i] = h->items[(i - 1) / 4];
+        i = (i - 1) / 4;
     }
     h->items[i] = c;
 }
@@ -138,10 +134,12 @@ static struct bpe_candidate heap_pop(struct heap *h)
 {
     struct bpe_candidate top = h->items[0], last = h->items[--h->n];
     int32_t i = 0, child;
-    while ((child = 2 * i + 1) < h->n) {
-        if (child + 1 < h->n && is_before(&h->items[child + 1], &h->items[child]))
-            child++;
-        if (!is_before(&h->items[child], &last))
+    while ((child = 4 * i + 1) < h->n) {
+        int32_t end = child + 4 < h->n ? child + 4 : h->n;
+        for (int32_t other = child + 1; other < end; other++)
+            if (h->items[other].order < h->items[child].order)
+                child = other;
+        if (h->items[child].order >= last.order)
             break;
         h->items[i] = h->items[child];
         i = child;
@@ -153,7 +151,7 @@ static struct bpe_candidate heap_pop(struct heap *h)
 /* ---- one piece ------------------------------------------------------------------------------ */
 
 /* Room for a piece of n bytes. A power of two, so that a walk over pieces grows it a few times
- * only, and the longest piece (1 MiB) needs 52 MiB and no more. */
+ * only, and the longest piece (1 MiB) needs 44 MiB and no more. */
 static void scratch_reserve(struct bpe_scratch *s, size_t n)
 {
     if (s->symbols_cap >= n)
@@ -204,28 +202,27 @@ static void propose(const struct bpe *b, const struct bpe_symbol *symbols, struc
         return;
     const struct merge *m = slot_of(b, pair_of(symbols[left].id, symbols[right].id));
     if (m->pair != PAIR_FREE)
-        heap_push(h, (struct bpe_candidate){.rank = m->rank,
-                                            .at = left,
-                                            .left = symbols[left].id,
-                                            .right = symbols[right].id,
-                                            .result = m->result});
+        heap_push(h, (struct bpe_candidate){.order = (uint64_t)m->rank << 32 | (uint32_t)left,
+                                            .merge = (uint32_t)(m - b->merges)});
 }
 
 /* Carries out one candidate, unless it is stale. */
 static void merge_one(const struct bpe *b, struct bpe_symbol *symbols, struct heap *h,
                       const struct bpe_candidate *c)
 {
-    struct bpe_symbol *left = &symbols[c->at];
-    int32_t gone = left->next;
-    if (left->id != c->left || gone == NONE || symbols[gone].id != c->right)
+    const struct merge *m = &b->merges[c->merge];
+    int32_t at = (int32_t)(uint32_t)c->order;
+    struct bpe_symbol *left = &symbols[at];
+    int32_t right = left->next;
+    if (right == NONE || pair_of(left->id, symbols[right].id) != m->pair)
         return;
-    left->id = c->result;
-    left->next = symbols[gone].next;
-    symbols[gone].id = DEAD;
+    left->id = m->result;
+    left->next = symbols[right].next;
+    symbols[right].id = DEAD;
     if (left->next != NONE)
-        symbols[left->next].prev = c->at;
-    propose(b, symbols, h, left->prev, c->at);
-    propose(b, symbols, h, c->at, left->next);
+        symbols[left->next].prev = at;
+    propose(b, symbols, h, left->prev, at);
+    propose(b, symbols, h, at, left->next);
 }
 
 /* Appends the ids of piece, well-formed UTF-8 of at most a few MiB (tok_split.c cuts so). */

@@ -15,7 +15,7 @@ struct bpe_candidate;
 /* Work space of one caller. Zero-initialise; bpe_scratch_free at the end. */
 struct bpe_scratch {
     struct bpe_symbol *symbols;       /* [symbols_cap] owns */
-    struct bpe_candidate *candidates; /* [2 * symbols_cap] owns; a binary heap */
+    struct bpe_candidate *candidates; /* [2 * symbols_cap] owns; a heap */
     size_t symbols_cap;
 };
 void bpe_scratch_free(struct bpe_scratch *s);

@@ -6,16 +6,18 @@
  * last piece ended, over a window of WINDOW_BYTES.
  *
  * What keeps it linear and flat, whatever the input:
- *  - PCRE2 keeps backtracking points on the heap, and one repeat of a single class is one point,
- * not one for each character. JIT is not used: it saves a tenth of the time of encoding, and needs
- * a machine stack and writable code.
+ *  - PCRE2's compiled code is used where the system lets it be made (it halves the time of
+ *    encoding), else its interpreter. Either keeps one backtracking point for a repeat of a single
+ *    class, not one for each character: the first on 32 KiB of the caller's stack, the second on
+ *    the heap.
  *  - PCRE2 is told not to check UTF-8 (a check of the whole subject for each piece would be
  *    quadratic): the caller has checked or cleaned the text.
  *  - In the worst case an alternative runs to the end of the window, finds no line end, and gives
- * it back; the next one then takes the run as a whole. So a character is looked at a bounded number
- *    of times.
- *  - Matches, depth and heap are limited. When a match gives up nevertheless, the next piece is cut
- *    by hand, at the next ASCII blank: other ids may come out, but no byte is lost.
+ *    it back; the next one then takes the run as a whole. So a character is looked at a bounded
+ *    number of times.
+ *  - Matches, depth and heap are limited. When compiled code gives up, the interpreter tries; when
+ *    that does too, the next piece is cut by hand, at the next ASCII blank: other ids may come out,
+ *    but no byte is lost.
  *
  * The rule of smollm and starcoder is two rules in a row: every character of class N is cut off,
  * alone; each fragment between is cut by GPT-2's rule. A run of blanks before a digit thus ends its
@@ -29,7 +31,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-/* A piece ends here at the latest: bounds the scratch of merging to 52 MiB. Cuts only inside runs
+/* A piece ends here at the latest: bounds the scratch of merging to 44 MiB. Cuts only inside runs
  * of one class longer than that, which no text has. */
 #define WINDOW_BYTES (1u << 20)
 /* A give-back over a whole window is one match call a character, in two alternatives at most. */
@@ -89,6 +91,7 @@ struct split *split_open(const char *pre, struct err *err)
         pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
         return err_null(err, "pre-tokeniser %s does not compile at %zu: %s", pre, (size_t)at, text);
     }
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* refused: the interpreter does it */
     struct split *s = xcalloc(1, sizeof *s);
     *s = (struct split){.rule = rule, .code = code};
     return s;
@@ -156,6 +159,14 @@ static size_t cut_by_hand(const char *data, size_t n)
     return i < n ? i + 1 : n;
 }
 
+/* Length of the piece that data begins with, or 0 when the match gave up. */
+static size_t match_piece(struct split_walk *w, const char *data, size_t window, uint32_t options)
+{
+    int rc = pcre2_match(w->split->code, (PCRE2_SPTR)data, window, 0, PCRE2_NO_UTF_CHECK | options,
+                         w->match, w->context);
+    return rc >= 0 ? pcre2_get_ovector_pointer(w->match)[1] : 0;
+}
+
 bool split_walk_next(struct split_walk *w, struct bytes *piece)
 {
     const char *data = w->text.data + w->at;
@@ -163,9 +174,9 @@ bool split_walk_next(struct split_walk *w, struct bytes *piece)
     if (left == 0)
         return false;
     size_t window = left > WINDOW_BYTES ? whole_characters(data, WINDOW_BYTES) : left;
-    int rc = pcre2_match(w->split->code, (PCRE2_SPTR)data, window, 0, PCRE2_NO_UTF_CHECK, w->match,
-                         w->context);
-    size_t len = rc >= 0 ? pcre2_get_ovector_pointer(w->match)[1] : 0;
+    size_t len = match_piece(w, data, window, 0);
+    if (len == 0)
+        len = match_piece(w, data, window, PCRE2_NO_JIT);
     if (len == 0) {
         w->n_failed++;
         len = cut_by_hand(data, window);

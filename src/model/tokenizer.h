@@ -7,7 +7,7 @@
  * on the input.
  *
  * Memory of a call: the ids, a cleaned copy of ill-formed text (at most three times its size), and
- * a scratch of at most 52 MiB, whatever the length of the text: xmalloc is used for all three,
+ * a scratch of at most 44 MiB, whatever the length of the text: xmalloc is used for all three,
  * since the caller has accepted the text itself. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H

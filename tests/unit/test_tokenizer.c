@@ -290,8 +290,8 @@ static double seconds_to_encode(const struct tokenizer *t, struct bytes text)
     return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
 }
 
-/* B08: 16 times the text within 24 times the time; quadratic would be 256 times. The small one is
- * measured as the best of many, the large as the best of a few. */
+/* B08: 16 times the text takes 16 to 22 times the time on a machine of its own; quadratic would be
+ * 256 times. The bound is 40, since the caches of a busy machine favour the small text. */
 static void test_b08_time_of_a_long_run_is_nearly_linear(void **state)
 {
     (void)state;
@@ -308,7 +308,7 @@ static void test_b08_time_of_a_long_run_is_nearly_linear(void **state)
         for (int i = 0; i < 3; i++)
             large = (seconds = seconds_to_encode(t, (struct bytes){text, 65536})) < large ? seconds
                                                                                           : large;
-        if (large > 24 * small + 0.002)
+        if (large > 40 * small + 0.002)
             fail_msg("byte %d: 4 KiB in %.6f s, 64 KiB in %.6f s", RUNS[run], small, large);
     }
     free(text);
