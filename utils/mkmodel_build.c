@@ -317,6 +317,8 @@ int mkmodel_build(const struct mkmodel_options *options, struct str *out, struct
         write_matrix(&b, "output.weight", embedding_type(&o), N_VOCAB, o.width, 0.5f, N_CONTROLS);
     if (o.rope_factors)
         write_vector(&b, "rope_freqs.weight", o.head_dim / 2, 2, 1);
+    if (o.extra != NULL)
+        o.extra(&w, o.extra_arg);
     gguf_write_finish(&w, out);
     return 0;
 }

@@ -7,12 +7,16 @@
 #include "base/err.h"
 #include "base/str.h"
 
+struct gguf_writer;
+
 struct mkmodel_options {
     const char *architecture; /* "llama" or "qwen2" (which has a bias) */
     int type;                 /* enum tensor_type of the matrices */
     int32_t layers, width, heads, kv_heads, head_dim, inner, context;
     uint64_t seed;
     bool untied, qkv_bias, rope_factors;
+    void (*extra)(struct gguf_writer *w, const void *arg); /* tests: more keys, tensors; or NULL */
+    const void *extra_arg;
 };
 
 struct mkmodel_options mkmodel_defaults(void);
