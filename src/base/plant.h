@@ -41,6 +41,17 @@
     X(LEAK_CANCELLED, "cancelling a running generation keeps its first block")                    \
     X(END_TWICE, "a generation that ends by length ends twice")                                   \
     X(TOKEN_LOST, "the last token before a preemption is forgotten")                              \
+    X(FAILED_CONFIRMED, "what a failed step has written is confirmed")                            \
+    X(DEADLINE_QUEUED, "deadlines of the queued are not looked at")                               \
+    X(DEADLINE_LATER, "an earlier deadline than the known one is missed")                         \
+    X(HELD_OUT, "the beginning of a stop string goes out")                                        \
+    X(STOP_PER_TOKEN, "stop strings are looked for inside single tokens")                         \
+    X(RESUMED_AGAIN, "a resumed generation tells its old text again")                             \
+    X(BUDGET_OVERRUN, "decodes do not count against the budget of a step")                        \
+    X(CHUNK_UNCUT, "a chunk of a prompt ends inside a block")                                     \
+    X(QUEUE_UNBOUNDED, "the queue has no bound")                                                  \
+    X(BOOST_MISSED, "a leader stays behind those who wait for it")                                \
+    X(PREEMPT_ADMITS, "a step that preempted admits")                                             \
     X(RESERVE_OVERRUN, "admission counts blocks that are not there")
 /* clang-format on */
 

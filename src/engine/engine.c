@@ -269,7 +269,8 @@ static void expire(struct engine *e)
     if (e->next_deadline_us == 0 || e->next_deadline_us > now)
         return;
     e->next_deadline_us = 0;
-    scan_deadlines(e, &e->sched.queued, now);
+    if (!PLANTED(DEADLINE_QUEUED))
+        scan_deadlines(e, &e->sched.queued, now);
     scan_deadlines(e, &e->sched.running, now);
 }
 
@@ -451,7 +452,8 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
     sched_enqueue(&e->sched, g);
     if (g->finish != GEN_NONE)
         e->n_due++;
-    if (g->deadline_us != 0 && (e->next_deadline_us == 0 || g->deadline_us < e->next_deadline_us))
+    if (g->deadline_us != 0 && (e->next_deadline_us == 0 ||
+                                (g->deadline_us < e->next_deadline_us && !PLANTED(DEADLINE_LATER))))
         e->next_deadline_us = g->deadline_us;
     *gen = g;
     return SUBMIT_OK;

@@ -38,7 +38,8 @@ static void replay(struct gen *g, const int32_t *ids, int32_t n)
 {
     for (int32_t i = 0; i < n && g->finish == GEN_NONE; i++)
         gen_accept(g, ids[i]);
-    output_skip(&g->seq.output);
+    if (!PLANTED(RESUMED_AGAIN))
+        output_skip(&g->seq.output);
     if (g->finish == GEN_NONE && n > 0 && n >= g->max_tokens)
         g->finish = GEN_LENGTH;
 }

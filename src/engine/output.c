@@ -28,6 +28,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 /* For each prefix of the stop string, the longest proper prefix that is also its suffix. */
 static void stop_init(struct output_stop *stop, struct bytes text)
@@ -73,7 +74,7 @@ static size_t held_by_stops(const struct output *o)
 {
     int32_t most = 0;
 
-    for (int32_t i = 0; i < o->n_stops; i++)
+    for (int32_t i = 0; i < o->n_stops && !PLANTED(HELD_OUT); i++)
         if (o->stops[i].n_matched > most)
             most = o->stops[i].n_matched;
     return (size_t)most;
@@ -192,6 +193,8 @@ static const struct output_stop *append(struct output *o, struct bytes token)
 {
     const struct output_stop *stop = NULL;
 
+    for (int32_t i = 0; PLANTED(STOP_PER_TOKEN) && i < o->n_stops; i++)
+        o->stops[i].n_matched = 0;
     str_append(&o->text, token.data, token.len);
     for (size_t i = 0; i < token.len && !stop; i++) {
         stop = stops_step(o, token.data[i]);

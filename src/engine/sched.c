@@ -109,6 +109,8 @@ bool sched_is_full(const struct sched *s)
 {
     int32_t places = s->max_running - s->n_running;
 
+    if (PLANTED(QUEUE_UNBOUNDED))
+        return false;
     if (s->is_backlogged && s->n_queued > 0)
         places = 0;
     return s->n_queued >= places && s->n_queued - places >= s->max_queue;
@@ -218,7 +220,7 @@ enum admission { ADMITTED, PASSED_OVER, NO_ROOM };
 /* Somebody waits for what the leader computes: it must not stand behind the waiter's rank. */
 static void raise_leader(struct sched *s, struct gen *leader, const struct gen *waiter)
 {
-    if (leader->boost >= waiter->priority)
+    if (leader->boost >= waiter->priority || PLANTED(BOOST_MISSED))
         return;
     leader->boost = waiter->priority;
     list_remove(&leader->in_order);
@@ -331,7 +333,7 @@ static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t l
 
     if (n > most)
         n = most;
-    n = todo <= n ? todo : n - (at + n) % block;
+    n = todo <= n ? todo : n - (PLANTED(CHUNK_UNCUT) ? 0 : (at + n) % block);
     if (n <= 0)
         return left;
     g->seq.n_planned += n;
@@ -380,10 +382,10 @@ void sched_plan(struct sched *s, struct step *step)
     }
     plan_decodes(s, step);
     s->planned_before = s->next_arrival;
-    if (!s->has_preempted)
+    if (!s->has_preempted || PLANTED(PREEMPT_ADMITS))
         plan_admissions(s, step);
     s->is_backlogged = s->n_queued > 0;
-    share_budget(s, s->max_batch_tokens - step->n_decodes);
+    share_budget(s, s->max_batch_tokens - (PLANTED(BUDGET_OVERRUN) ? 0 : step->n_decodes));
     LIST_FOREACH(&s->running, node, next) {
         struct gen *g = GEN_AT(node);
         if (g->seq.n_planned > 0 && !g->seq.is_decoding)

@@ -5,6 +5,7 @@
  *   S2   the K/V of every computed position is what the ids up to it say
  *   X1   so is that of every confirmed slot that the index can find
  *   X4   a sequence stands in the tree of its own namespace
+ *   S4   nobody is admitted in a step that preempted; an arrival is kept
  *   S3   one end for each accepted generation; text in portions = text as a whole
  *   S5   the first in order advances in every step; nobody is preempted before one that stands
  *        behind; the engine is never without a step while there is work
@@ -131,6 +132,51 @@ static void check_victims(struct world *w)
     }
 }
 
+/* Nobody comes in while somebody had to go, and nobody waits for a leader behind its own rank. */
+static void check_order(struct world *w, bool was_launched)
+{
+    const struct branch *victim = NULL, *admitted = NULL;
+    for (int32_t i = 0; i < w->n_live; i++) {
+        const struct branch *b = w->live[i];
+        const struct gen *g = b->gen;
+        if (b->was_there && g->n_preempted > b->n_preempted_before)
+            victim = b;
+        if (b->was_there && !b->was_running && g->state == GEN_RUNNING)
+            admitted = b;
+        if (!was_launched || g->state != GEN_QUEUED || !g->waits_for.promised_by ||
+            !cache_is_promised(w->cache, &g->waits_for))
+            continue;
+        const struct gen *leader = g->waits_for.promised_by->who;
+        if (gen_rank(leader) < g->priority)
+            world_fault(w, "S5 arrival %llu of priority %d waits for a leader of %d",
+                        (unsigned long long)g->arrival, g->priority, gen_rank(leader));
+    }
+    if (victim && admitted)
+        world_fault(w, "S4 arrival %llu was admitted in the step that preempted %llu",
+                    (unsigned long long)admitted->arrival, (unsigned long long)victim->arrival);
+}
+
+/* Rows of a step: within the budget, chunks within theirs and cut at the ends of blocks. */
+static void check_budget(struct world *w)
+{
+    const struct plan *plan = w->toy.plan;
+    int32_t n_samples = 0;
+    if (plan->n_rows > w->config.budget)
+        world_fault(w, "S5 a step of %d rows, the budget is %d", plan->n_rows, w->config.budget);
+    for (int32_t i = 0; i < plan->n_seqs; i++) {
+        const struct plan_seq *q = &plan->seqs[i];
+        int32_t last = q->first_row + q->n_rows - 1;
+        bool is_sampled = n_samples < plan->n_samples && plan->samples[n_samples].row == last;
+        n_samples += is_sampled;
+        if (q->n_rows > w->config.chunk)
+            world_fault(w, "S5 a chunk of %d rows, max-chunk is %d", q->n_rows, w->config.chunk);
+        if (!is_sampled && (q->position + q->n_rows) % w->config.block_size != 0)
+            world_fault(w, "S5 a chunk ends at %d, inside a block", q->position + q->n_rows);
+    }
+    if (n_samples != plan->n_samples)
+        world_fault(w, "S5 %d samples, %d belong to a sequence", plan->n_samples, n_samples);
+}
+
 /* The block that a newly admitted one computes first is promised by nobody else, the last of its
  * prompt aside. */
 static void check_leader(struct world *w, const struct branch *b)
@@ -180,6 +226,10 @@ void check_turn(struct world *w, uint64_t n_steps_before)
         if (was_launched && b->was_there && !b->was_running && b->gen->state == GEN_RUNNING)
             check_leader(w, b);
     }
+    if (w->cache)
+        check_order(w, was_launched);
+    if (was_launched)
+        check_budget(w);
     if (!was_launched || w->n_live == 0)
         return;
     check_advance(w);
@@ -243,6 +293,8 @@ void check_state(struct world *w)
     if (engine_audit(w->engine, &err) < 0)
         world_fault(w, "%s", err.text);
     engine_stats(w->engine, &s);
+    if (s.queued > w->config.max_queue + w->config.max_running)
+        world_fault(w, "S6 %d are queued, max-queue is %d", s.queued, w->config.max_queue);
     if (s.free_blocks + s.cached_blocks + s.used_blocks != s.n_blocks)
         world_fault(w, "P3 %d free + %d cached + %d used of %d", s.free_blocks, s.cached_blocks,
                     s.used_blocks, s.n_blocks);

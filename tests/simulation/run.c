@@ -101,7 +101,9 @@ static void run_job(const struct job *job, bool quiet, struct run_result *result
     if (pid == 0) {
         if (quiet && !freopen("/dev/null", "w", stderr))
             _exit(2);
-        log_threshold = LOG_WARNING + 1; /* failing steps are daily bread here */
+        if (quiet)
+            (void)log_open("/dev/null", LOG_WARNING, NULL); /* else assertions go to stdout */
+        log_threshold = LOG_WARNING + 1;                    /* failing steps are daily bread here */
         alarm(300);
         work(job, shared);
         fflush(NULL);

@@ -68,6 +68,7 @@ static int32_t pick(struct rng *r, const int32_t *from, int32_t n)
 struct swarm {
     int32_t weights[OP_N_KINDS];
     int32_t many;     /* one in so many submissions repeats the last prompt */
+    bool is_hot;      /* long answers, prompts that fit: the pool is pressed */
     int32_t not_done; /* of 16 turns find the step still running */
     int32_t fail;     /* of 4096 steps fail */
     int32_t urgent, deadlines, reacts, flags; /* of 16 submissions have some */
@@ -78,8 +79,8 @@ static struct world_config draw_config(struct rng *r)
 {
     struct world_config c = {
         .block_size = PICK(r, 1, 2, 3, 4, 4, 16),
-        .n_blocks = PICK(r, 3, 4, 5, 6, 8, 10, 14, 24, 40),
-        .max_running = PICK(r, 1, 2, 3, 4, 8, 12),
+        .n_blocks = PICK(r, 3, 4, 5, 6, 8, 10, 14, 24, 40, 80),
+        .max_running = PICK(r, 1, 2, 3, 4, 8, 12, 16),
         .max_queue = PICK(r, 1, 4, 8, 30),
         .n_context = PICK(r, 24, 48, 96, 128),
         .n_letters = PICK(r, 1, 2, 3),
@@ -99,7 +100,7 @@ static struct swarm draw_swarm(struct rng *r)
     struct swarm s = {
         .weights =
             {
-                [OP_GEN] = PICK(r, 2, 8, 20),
+                [OP_GEN] = PICK(r, 2, 8, 20, 40),
                 [OP_FORK] = PICK(r, 0, 1, 4, 10),
                 [OP_CONTINUE] = PICK(r, 0, 1, 3),
                 [OP_RESUME] = PICK(r, 0, 1, 3),
@@ -111,6 +112,7 @@ static struct swarm draw_swarm(struct rng *r)
                 [OP_IDLE] = PICK(r, 0, 0, 1),
             },
         .many = PICK(r, 2, 4, 100),
+        .is_hot = below(r, 2),
         .not_done = PICK(r, 0, 2, 8),
         .fail = PICK(r, 0, 0, 8, 200),
         .urgent = PICK(r, 0, 0, 4, 12),
@@ -130,9 +132,11 @@ static void draw_prompt(struct rng *r, const struct world_config *c, struct swar
         op->args[ARG_EXTRA] = s->last_extra;
         return;
     }
+    int32_t longest = 8 * c->block_size > 40 ? 8 * c->block_size : 40;
+    if (below(r, 8) > 0 && longest > c->n_blocks * c->block_size / 2)
+        longest = c->n_blocks * c->block_size / 2; /* mostly such that an answer fits too */
     s->last_root = op->args[ARG_TARGET] = below(r, c->n_roots);
-    s->last_length = op->args[ARG_LENGTH] =
-        1 + below(r, 8 * c->block_size > 40 ? 8 * c->block_size : 40);
+    s->last_length = op->args[ARG_LENGTH] = 1 + below(r, longest);
     s->last_variant = op->args[ARG_VARIANT] = below(r, 3) == 0 ? 1 + below(r, 1 << 20) : 0;
     s->last_extra = op->args[ARG_EXTRA] = below(r, 2) ? below(r, 2 * c->block_size + 1) : 0;
 }
@@ -140,9 +144,11 @@ static void draw_prompt(struct rng *r, const struct world_config *c, struct swar
 static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
 {
     op->args[ARG_USER] = PICK(r, 0, 0, 0, 1, 2);
-    op->args[ARG_MAX_TOKENS] = PICK(r, 1, 2, 5, 9, 20, 40);
+    op->args[ARG_MAX_TOKENS] = s->is_hot ? PICK(r, 9, 20, 40) : PICK(r, 1, 2, 5, 9, 20, 40);
     op->args[ARG_SEED] = PICK(r, 1, 2, 3, 4);
     op->args[ARG_FLAGS] = below(r, 16) < s->flags ? below(r, 64) : PICK(r, 0, FLAG_IGNORE_EOS);
+    if (s->is_hot)
+        op->args[ARG_FLAGS] |= FLAG_IGNORE_EOS;
     if (below(r, 16) < s->urgent)
         op->args[ARG_PRIORITY] = below(r, 3);
     if (below(r, 16) < s->deadlines)
