@@ -1,0 +1,260 @@
+/* cmd_cache.c - CACHE, TOKENIZE, DETOKENIZE: what the cache holds, and texts as token ids.
+ *
+ * A long text is tokenised by a job thread while the client is parked, so that nobody else waits for
+ * it; inside MULTI it is done at once, because EXEC cannot wait. The job knows the client by its
+ * number, not by pointer: a client that has gone is simply not found. */
+#include "base/mem.h"
+#include "keyspace/generate.h"
+#include "server/command.h"
+#include "server/server.h"
+
+enum { JOB_BYTES = 4096 }; /* above: about a millisecond of work */
+
+static bool has_model(struct client *c)
+{
+    if (!c->server->engine)
+        reply_error(&c->reply, "ERR no model is loaded: start the server with --model FILE.gguf");
+    return c->server->engine != NULL;
+}
+
+/* ---- TOKENIZE --------------------------------------------------------------------------------- */
+
+struct tokenize {
+    struct job job; /* first */
+    struct server *server;
+    uint64_t client_id;
+    const struct tokenizer *tokenizer; /* borrowed; outlives the jobs */
+    bool special;
+    struct str text; /* owns */
+    struct ids ids;  /* owns */
+};
+
+static void reply_ids(struct client *c, const struct ids *ids)
+{
+    reply_array(&c->reply, ids->n);
+    for (int32_t i = 0; i < ids->n; i++)
+        reply_int(&c->reply, ids->data[i]);
+}
+
+static void tokenize_run(struct job *job)
+{
+    struct tokenize *t = (struct tokenize *)job;
+    tokenizer_encode(t->tokenizer, bytes_of(&t->text), t->special, &t->ids);
+}
+
+static void tokenize_done(struct job *job)
+{
+    struct tokenize *t = (struct tokenize *)job;
+    LIST_FOREACH(&t->server->clients, node, next) {
+        struct client *c = LIST_ITEM(node, struct client, node);
+        if (c->id != t->client_id || c->blocked != BLOCK_JOB)
+            continue;
+        client_answer_begin(c);
+        reply_ids(c, &t->ids);
+        client_answer_end(c);
+        client_unblock(c);
+    }
+    str_free(&t->text);
+    ids_free(&t->ids);
+    xfree(t);
+}
+
+static void tokenize_later(struct client *c, struct bytes text, bool special)
+{
+    struct tokenize *t = xcalloc(1, sizeof *t);
+    t->job.run = tokenize_run;
+    t->job.done = tokenize_done;
+    t->server = c->server;
+    t->client_id = c->id;
+    t->tokenizer = c->server->served.tokenizer;
+    t->special = special;
+    str_append(&t->text, text.data, text.len);
+    c->blocked = BLOCK_JOB;
+    jobs_submit(c->server->jobs, &t->job);
+}
+
+static void run_tokenize(struct client *c, const struct request *q)
+{
+    bool special = q->n_args == 3 && bytes_equal_nocase(q->args[2], "special");
+    if (q->n_args > 2 && !special) {
+        reply_syntax_error(&c->reply);
+        return;
+    }
+    if (!has_model(c))
+        return;
+    if (q->args[1].len > JOB_BYTES && !c->in_exec) {
+        tokenize_later(c, q->args[1], special);
+        return;
+    }
+    struct ids ids = {0};
+    tokenizer_encode(c->server->served.tokenizer, q->args[1], special, &ids);
+    reply_ids(c, &ids);
+    ids_free(&ids);
+}
+
+/* False: an error was written. */
+static bool parse_ids(struct client *c, const struct request *q, int32_t n_vocab, struct ids *ids)
+{
+    for (int i = 1; i < q->n_args; i++) {
+        int64_t id;
+        if (parse_i64(q->args[i], &id) && id >= 0 && id < n_vocab) {
+            ids_push(ids, (int32_t)id);
+            continue;
+        }
+        struct str error = {0};
+        str_printf(&error, "ERR a token must be from 0 to %d, not '", n_vocab - 1);
+        echo_append(&error, q->args[i]);
+        str_append_char(&error, '\'');
+        reply_error_bytes(&c->reply, bytes_of(&error));
+        str_free(&error);
+        return false;
+    }
+    return true;
+}
+
+/* Control tokens are spelled out: TOKENIZE with SPECIAL gives the ids back. */
+static void run_detokenize(struct client *c, const struct request *q)
+{
+    if (!has_model(c))
+        return;
+    const struct tokenizer *t = c->server->served.tokenizer;
+    struct ids ids = {0};
+    struct str text = {0};
+    if (parse_ids(c, q, tokenizer_n_vocab(t), &ids)) {
+        tokenizer_decode(t, ids.data, ids.n, true, &text);
+        reply_bulk(&c->reply, bytes_of(&text));
+    }
+    str_free(&text);
+    ids_free(&ids);
+}
+
+/* ---- CACHE ------------------------------------------------------------------------------------ */
+
+static void run_cache_info(struct client *c, const struct request *q)
+{
+    if (!has_model(c))
+        return;
+    struct engine_stats t;
+    engine_stats(c->server->engine, &t);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"blocks", t.n_blocks},
+        {"block-size", t.block_size},
+        {"free", t.free_blocks},
+        {"cached", t.cached_blocks},
+        {"used", t.used_blocks},
+        {"promised", t.promised_blocks},
+        {"prompt-tokens", (int64_t)t.prompt_tokens},
+        {"cached-tokens", (int64_t)t.cached_tokens},
+        {"computed-prompt-tokens", (int64_t)t.computed_prompt_tokens},
+        {"generated-tokens", (int64_t)t.generated_tokens},
+        {"hits-full", (int64_t)t.hits_full},
+        {"hits-tail", (int64_t)t.hits_tail},
+        {"copies", (int64_t)t.copies},
+        {"merged", (int64_t)t.merged},
+        {"evictions", (int64_t)t.evictions},
+        {"preemptions", (int64_t)t.preemptions},
+        {"rejected-matches", (int64_t)t.rejected_matches},
+    };
+    enum { N = sizeof numbers / sizeof *numbers };
+    reply_map(&c->reply, N);
+    for (int i = 0; i < N; i++) {
+        reply_text(&c->reply, numbers[i].name);
+        reply_int(&c->reply, numbers[i].value);
+    }
+}
+
+struct probe {
+    struct bytes role, key; /* data NULL: not given */
+    int key_at;             /* index of the key; 0: none */
+};
+
+/* CACHE PROBE prompt [AS role] [KEY key]; false: not so. */
+static bool probe_parse(const struct request *q, struct probe *p)
+{
+    *p = (struct probe){0};
+    for (int i = 3; i < q->n_args; i += 2) {
+        if (i + 1 >= q->n_args)
+            return false;
+        if (bytes_equal_nocase(q->args[i], "as") && !p->role.data) {
+            p->role = q->args[i + 1];
+        } else if (bytes_equal_nocase(q->args[i], "key") && !p->key.data) {
+            p->key = q->args[i + 1];
+            p->key_at = i + 1;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_cache_probe(struct client *c, const struct request *q)
+{
+    struct probe p;
+    if (!probe_parse(q, &p)) {
+        reply_syntax_error(&c->reply);
+        return;
+    }
+    if (!has_model(c))
+        return;
+    int32_t n_tokens, n_cached;
+    struct err err;
+    if (keys_probe(c->server->keys, c->db, c->user, q->args[2], p.role, p.key, &n_tokens, &n_cached,
+                   &err) < 0) {
+        reply_err(&c->reply, &err);
+        return;
+    }
+    reply_array(&c->reply, 2);
+    reply_int(&c->reply, n_tokens);
+    reply_int(&c->reply, n_cached);
+}
+
+static bool find_probe_key(const struct request *q, struct key_positions *positions)
+{
+    struct probe p;
+    if (!probe_parse(q, &p))
+        return false;
+    if (p.key_at > 0)
+        key_positions_add(positions, p.key_at);
+    return true;
+}
+
+static void run_cache_clear(struct client *c, const struct request *q)
+{
+    if (has_model(c))
+        reply_int(&c->reply, engine_cache_clear(c->server->engine));
+}
+
+// clang-format off
+static const struct command cache_subcommands[] = {
+    {.name = "clear", .arity = 2, .flags = CMD_ADMIN, .group = "generation", .since = "0.1.0",
+     .complexity = "O(N) with N being the number of blocks",
+     .summary = "Drops all blocks that no generation uses; returns how many.",
+     .run = run_cache_clear},
+    {.name = "info", .arity = 2, .flags = CMD_READONLY, .tips = "nondeterministic_output",
+     .group = "generation", .since = "0.1.0", .complexity = "O(1)",
+     .summary = "Returns the state and the counters of the cache.", .run = run_cache_info},
+    {.name = "probe", .arity = -3, .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
+     .tips = "nondeterministic_output", .group = "generation", .since = "0.1.0",
+     .complexity = "O(N) with N being the length of the prompt and the conversation",
+     .summary = "Returns the tokens that a GEN with this prompt would have, and how many are cached.",
+     .syntax = "prompt [AS role] [KEY key:key]", .run = run_cache_probe, .keys = find_probe_key},
+    {.name = NULL},
+};
+const struct command cmd_cache_table[] = {
+    {.name = "cache", .arity = -2, .group = "generation", .since = "0.1.0",
+     .complexity = "Depends on subcommand.", .summary = "A container for commands on the cache.",
+     .subcommands = cache_subcommands},
+    {.name = "detokenize", .arity = -2, .flags = CMD_READONLY, .group = "generation",
+     .since = "0.1.0", .complexity = "O(N) with N being the number of ids",
+     .summary = "Returns the text of token ids.",
+     .syntax = "id:integer...", .run = run_detokenize},
+    {.name = "tokenize", .arity = -2, .flags = CMD_READONLY, .group = "generation",
+     .since = "0.1.0", .complexity = "O(N) with N being the length of the text",
+     .summary = "Returns the token ids of a text.",
+     .syntax = "text [SPECIAL]", .run = run_tokenize},
+    {.name = NULL},
+};
+// clang-format on

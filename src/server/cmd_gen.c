@@ -1,0 +1,142 @@
+/* cmd_gen.c - GEN, CANCEL, GENINFO: the replies of generations.
+ *
+ * GEN parses its options (gen_options.c), hands the request to the keyspace and waits through a
+ * gen_waiter: the answer comes inside the call or later, in one of five kinds, each written in one
+ * place. A client that is gone leaves; the generation runs on by its own rules. */
+#include "keyspace/generate.h"
+#include "server/command.h"
+#include "server/gen_options.h"
+#include "server/server.h"
+#include "server/stream_reply.h"
+
+static void reply_answer(struct client *c, const struct gen_answer *answer)
+{
+    struct reply *r = &c->reply;
+    switch (answer->kind) {
+    case GEN_ANSWER_ID:
+        reply_stream_id(r, answer->id);
+        break;
+    case GEN_ANSWER_TEXT:
+        reply_bulk(r, answer->text);
+        break;
+    case GEN_ANSWER_ENTRY: {
+        struct read_entry entry = read_entry_of(answer->entry);
+        reply_entry(r, &entry);
+        break;
+    }
+    case GEN_ANSWER_ERROR:
+        reply_error_bytes(r, bytes_from(answer->error));
+        break;
+    case GEN_ANSWER_TIMEOUT:
+        if (c->blocked_info)
+            reply_null_array(r);
+        else
+            reply_null(r);
+        break;
+    }
+}
+
+/* Inside keys_generate the command's own reply is open; later it gets one of its own. */
+static void on_answer(struct gen_waiter *waiter, const struct gen_answer *answer)
+{
+    struct client *c = waiter->owner;
+    if (c->blocked != BLOCK_GEN) {
+        reply_answer(c, answer);
+        return;
+    }
+    client_answer_begin(c);
+    reply_answer(c, answer);
+    client_answer_end(c);
+    client_unblock(c);
+}
+
+static void run_gen(struct client *c, const struct request *q)
+{
+    struct server *s = c->server;
+    struct gen_parse p = {0};
+    struct err err;
+    if (!s->engine) {
+        reply_error(&c->reply, "ERR no model is loaded: start the server with --model FILE.gguf");
+        return;
+    }
+    if (gen_parse(&p, q, s->served.runner->info.n_vocab, &err) < 0) {
+        reply_err(&c->reply, &err);
+        gen_parse_free(&p);
+        return;
+    }
+    p.request.user = c->user;
+    p.request.in_multi = c->in_exec;
+    c->waiter.answer = on_answer;
+    c->waiter.owner = c;
+    c->waiter.with_info = c->blocked_info = p.request.with_info;
+    keys_generate(s->keys, c->db, q->args[1], &p.request, &c->waiter);
+    if (gen_waiter_is_waiting(&c->waiter))
+        c->blocked = BLOCK_GEN;
+    gen_parse_free(&p);
+}
+
+static void run_cancel(struct client *c, const struct request *q)
+{
+    int64_t n = 0;
+    for (int i = 1; i < q->n_args; i++)
+        n += keys_cancel(c->server->keys, c->db, q->args[i]);
+    reply_int(&c->reply, n);
+}
+
+static void run_geninfo(struct client *c, const struct request *q)
+{
+    struct gen_info g;
+    keys_gen_info(c->server->keys, c->db, q->args[1], &g);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"place", g.place},
+        {"prompt", g.prompt},
+        {"cached", g.cached},
+        {"computed", g.computed},
+        {"generated", g.generated},
+        {"blocks", g.blocks},
+        {"shared-blocks", g.shared_blocks},
+    };
+    struct reply *r = &c->reply;
+    enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+    reply_map(r, 1 + N_NUMBERS + 4);
+    reply_text(r, "state");
+    reply_text(r, g.state);
+    for (int i = 0; i < N_NUMBERS; i++) {
+        reply_text(r, numbers[i].name);
+        reply_int(r, numbers[i].value);
+    }
+    reply_text(r, "finish");
+    reply_text(r, g.finish);
+    reply_text(r, "queued-ms");
+    reply_int(r, g.queued_ms);
+    reply_text(r, "prefill-ms");
+    reply_int(r, g.prefill_ms);
+    reply_text(r, "decode-ms");
+    reply_int(r, g.decode_ms);
+}
+
+// clang-format off
+const struct command cmd_gen_table[] = {
+    {.name = "cancel", .arity = -2, .flags = CMD_WRITE | CMD_FAST | CMD_CONTROL, .first_key = 1,
+     .last_key = -1, .key_step = 1, .categories = "stream",
+     .tips = "request_policy:multi_shard response_policy:agg_sum",
+     .group = "generation", .since = "0.1.0", .complexity = "O(N) where N is the number of keys",
+     .summary = "Ends queued and running generations; the partial text stays.",
+     .syntax = "key:key...", .run = run_cancel},
+    {.name = "gen", .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING, .first_key = 1,
+     .last_key = 1, .key_step = 1, .categories = "stream", .tips = "nondeterministic_output",
+     .group = "generation", .since = "0.1.0",
+     .complexity = "O(N) with N being the tokens computed and generated",
+     .summary = "Lets the model continue a conversation and returns the text.",
+     .syntax = GEN_SYNTAX, .run = run_gen},
+    {.name = "geninfo", .arity = 2, .flags = CMD_READONLY, .first_key = 1, .last_key = 1,
+     .key_step = 1, .categories = "stream", .tips = "nondeterministic_output",
+     .group = "generation", .since = "0.1.0", .complexity = "O(1)",
+     .summary = "Returns the state and the counters of a key's generation.",
+     .syntax = "key:key", .run = run_geninfo},
+    {.name = NULL},
+};
+// clang-format on

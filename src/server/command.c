@@ -1,0 +1,310 @@
+/* command.c - one table for all commands: look-up, checks, dispatch.
+ *
+ * A command is a row of a family's table (cmd_*.c): name, arity, flags, key positions, ACL
+ * categories, tips, documentation and handler. Dispatch, COMMAND, COMMAND DOCS, HELP and the key
+ * finder all read these rows, so that they cannot disagree.
+ *
+ * The order of the checks is that of Redis, because clients depend on it: unknown command and arity
+ * before authentication; authentication before loading; then MULTI queues what is left. Every request
+ * gets exactly one reply, whatever happens: the replies of a pipeline never shift.
+ *
+ * Only a line of HTTP closes without a reply: a browser that was tricked into posting to our port
+ * must not see anything, and the lines of its body must not run as commands. */
+#include "server/command.h"
+
+#include <ctype.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/server.h"
+
+enum { NAME_MAX_BYTES = 64, HTTP_LOG_US = 60 * 1000 * 1000 };
+
+const struct command *const command_families[] = {
+    cmd_conn_table,  cmd_client_table, cmd_command_table, cmd_config_table, cmd_server_table,
+    cmd_multi_table, cmd_key_table,    cmd_expire_table,  cmd_stream_table, cmd_xread_table,
+    cmd_gen_table,   cmd_fork_table,   cmd_cache_table,   cmd_debug_table,  NULL};
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+struct table *commands_new(void)
+{
+    struct table *t = table_new();
+    for (const struct command *const *family = command_families; *family; family++) {
+        for (const struct command *c = *family; c->name; c++) {
+            void *before = table_put(t, bytes_from(c->name), (void *)(uintptr_t)c);
+            ASSERT(!before);
+        }
+    }
+    return t;
+}
+
+int commands_count(void)
+{
+    int n = 0;
+    for (const struct command *const *family = command_families; *family; family++)
+        for (const struct command *c = *family; c->name; c++)
+            n++;
+    return n;
+}
+
+const struct command *command_find(const struct table *commands, struct bytes name)
+{
+    char lower[NAME_MAX_BYTES];
+    if (name.len >= sizeof lower)
+        return NULL;
+    for (size_t i = 0; i < name.len; i++)
+        lower[i] =
+            (char)(name.data[i] >= 'A' && name.data[i] <= 'Z' ? name.data[i] + 32 : name.data[i]);
+    return table_get(commands, (struct bytes){lower, name.len});
+}
+
+const struct command *command_find_sub(const struct command *parent, struct bytes name)
+{
+    for (const struct command *c = parent->subcommands; c && c->name; c++)
+        if (bytes_equal_nocase(name, c->name))
+            return c;
+    return NULL;
+}
+
+const struct command *command_find_full(const struct table *commands, struct bytes name)
+{
+    const char *bar = memchr(name.data, '|', name.len);
+    if (!bar)
+        return command_find(commands, name);
+    size_t len = (size_t)(bar - name.data);
+    const struct command *parent = command_find(commands, (struct bytes){name.data, len});
+    return parent ? command_find_sub(parent, (struct bytes){bar + 1, name.len - len - 1}) : NULL;
+}
+
+const char *command_parent(const struct command *command)
+{
+    for (const struct command *const *family = command_families; *family; family++)
+        for (const struct command *c = *family; c->name; c++)
+            for (const struct command *sub = c->subcommands; sub && sub->name; sub++)
+                if (sub == command)
+                    return c->name;
+    return NULL;
+}
+
+void command_full_name(const struct command *command, struct str *out)
+{
+    const char *parent = command_parent(command);
+    if (parent)
+        str_printf(out, "%s|", parent);
+    str_append_str(out, command->name);
+}
+
+/* ---- errors ----------------------------------------------------------------------------------- */
+
+void reply_syntax_error(struct reply *r)
+{
+    reply_error(r, "ERR syntax error");
+}
+
+void reply_not_integer(struct reply *r)
+{
+    reply_error(r, "ERR value is not an integer or out of range");
+}
+
+void reply_err(struct reply *r, const struct err *err)
+{
+    reply_error_bytes(r, bytes_from(err->text));
+}
+
+static void unknown_text(const struct request *q, struct str *error)
+{
+    str_append_str(error, "ERR unknown command '");
+    echo_append(error, q->args[0]);
+    str_append_str(error, "', with args beginning with: ");
+    size_t start = error->len;
+    for (int i = 1; i < q->n_args && error->len - start < REPLY_ECHO_MAX; i++) {
+        size_t left = REPLY_ECHO_MAX - (error->len - start);
+        str_append_char(error, '\'');
+        str_append(error, q->args[i].data, q->args[i].len < left ? q->args[i].len : left);
+        str_append_str(error, "' ");
+    }
+}
+
+const struct command *command_resolve(const struct table *commands, const struct request *q,
+                                      struct str *error)
+{
+    const struct command *c = command_find(commands, q->args[0]);
+    if (!c) {
+        unknown_text(q, error);
+        return NULL;
+    }
+    if (!c->subcommands || q->n_args < 2)
+        return c;
+    const struct command *sub = command_find_sub(c, q->args[1]);
+    if (sub || bytes_equal_nocase(q->args[1], "help") || c->run)
+        return sub ? sub : c;
+    str_append_str(error, "ERR unknown subcommand '");
+    echo_append(error, q->args[1]);
+    str_append_str(error, "'. Try ");
+    for (const char *name = c->name; *name; name++)
+        str_append_char(error, (char)toupper((unsigned char)*name));
+    str_append_str(error, " HELP.");
+    return NULL;
+}
+
+bool command_arity_ok(const struct command *command, int n_args)
+{
+    return command->arity >= 0 ? n_args == command->arity : n_args >= -command->arity;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------- */
+
+void key_positions_add(struct key_positions *p, int at)
+{
+    if (p->n == p->cap) {
+        p->cap = p->cap ? p->cap * 2 : 8;
+        p->at = xrealloc(p->at, sizeof *p->at * (size_t)p->cap);
+    }
+    p->at[p->n++] = at;
+}
+
+bool command_keys(const struct command *command, const struct request *q,
+                  struct key_positions *positions)
+{
+    if (command->keys)
+        return command->keys(q, positions);
+    if (command->first_key == 0)
+        return true;
+    int last = command->last_key < 0 ? q->n_args + command->last_key : command->last_key;
+    for (int i = command->first_key; i <= last && i < q->n_args; i += command->key_step)
+        key_positions_add(positions, i);
+    return true;
+}
+
+/* ---- dispatch --------------------------------------------------------------------------------- */
+
+static bool is_http(const struct request *q)
+{
+    return bytes_equal_nocase(q->args[0], "post") || bytes_equal_nocase(q->args[0], "host:");
+}
+
+static void refuse_http(struct client *c)
+{
+    struct server *s = c->server;
+    if (s->http_logged_us == 0 || clock_now_us() - s->http_logged_us > HTTP_LOG_US) {
+        log_warning(LOG_NET,
+                    "possible attack: client %s sends POST or Host:, as a browser that was tricked "
+                    "into talking to this port would; closed",
+                    c->peer.address);
+        s->http_logged_us = clock_now_us();
+    }
+    client_drop(c);
+}
+
+/* Checks that need no state of the command itself. True: an error was written. */
+static bool refuse(struct client *c, const struct command *command)
+{
+    struct server *s = c->server;
+    bool may_run_stopping = (command->flags & CMD_CONTROL) || !(command->flags & CMD_WRITE);
+    if (!c->authenticated && !(command->flags & CMD_NO_AUTH))
+        reply_error(&c->reply, "NOAUTH Authentication required.");
+    else if (s->state == SERVER_LOADING && !(command->flags & CMD_LOADING))
+        reply_error(&c->reply, "LOADING Kvasir is loading the model into memory");
+    else if (s->state >= SERVER_STOPPING && !may_run_stopping)
+        reply_error(&c->reply, "ERR the server is shutting down");
+    else if (c->multi && (command->flags & CMD_NO_MULTI))
+        reply_error(&c->reply, "ERR Command not allowed inside a transaction");
+    else
+        return false;
+    return true;
+}
+
+static bool queue_push(struct multi *m, struct request q, size_t bytes)
+{
+    if (m->n == m->cap) {
+        int cap = m->cap ? m->cap * 2 : 8;
+        struct request *queue = try_realloc(MEM_CLIENT, m->queue, sizeof *queue * (size_t)cap);
+        if (!queue)
+            return false;
+        m->queue = queue;
+        m->cap = cap;
+    }
+    m->queue[m->n++] = q;
+    m->bytes += bytes;
+    return true;
+}
+
+/* Takes the request out of the reader. */
+static void enqueue(struct client *c)
+{
+    struct multi *m = c->multi;
+    size_t bytes = resp_bytes(&c->reader) + sizeof(struct request);
+    size_t limit = client_limits(c).max_query_bytes;
+    if (m->bytes + bytes > limit) {
+        m->broken = true;
+        reply_error(&c->reply, "ERR the transaction is over client-query-buffer-limit (%zu bytes)",
+                    limit);
+        return;
+    }
+    struct request q = resp_take(&c->reader);
+    if (queue_push(m, q, bytes)) {
+        reply_status(&c->reply, "QUEUED");
+        return;
+    }
+    request_free(&q);
+    m->broken = true;
+    reply_error(&c->reply, "OOM no memory to queue the command");
+}
+
+void command_call(struct client *c, const struct command *command, const struct request *q)
+{
+    const struct request *outer = c->request;
+    c->request = q;
+    c->last_command = command;
+    c->n_commands++;
+    c->server->stats.commands++;
+    if (!command->run ||
+        (command->subcommands && q->n_args > 1 && bytes_equal_nocase(q->args[1], "help")))
+        command_help(c, command);
+    else
+        command->run(c, q);
+    c->request = outer;
+}
+
+static void dispatch(struct client *c, struct request *q)
+{
+    struct str error = {0};
+    const struct command *command = command_resolve(c->server->commands, q, &error);
+    bool refused = true;
+    if (!command) {
+        reply_error_bytes(&c->reply, bytes_of(&error));
+    } else if (!command_arity_ok(command, q->n_args)) {
+        str_append_str(&error, "ERR wrong number of arguments for '");
+        command_full_name(command, &error);
+        str_append_str(&error, "' command");
+        reply_error_bytes(&c->reply, bytes_of(&error));
+    } else {
+        refused = refuse(c, command);
+    }
+    str_free(&error);
+    if (refused && c->multi)
+        c->multi->broken = true;
+    if (refused)
+        return;
+    if (c->multi && !(command->flags & CMD_IN_MULTI))
+        enqueue(c);
+    else
+        command_call(c, command, q);
+}
+
+void command_dispatch(struct client *c, struct request *q)
+{
+    if (is_http(q)) {
+        refuse_http(c);
+        return;
+    }
+    c->reply.limit = c->server->output_limit.hard_bytes;
+    uint64_t errors = c->reply.errors;
+    reply_begin(&c->reply);
+    dispatch(c, q);
+    reply_end(&c->reply);
+    c->server->stats.errors += c->reply.errors - errors;
+    client_attend(c);
+}
