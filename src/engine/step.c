@@ -81,10 +81,9 @@ void step_add_rows(struct step *s, struct gen *g)
     int32_t block = s->plan->limits.block_size, n_blocks = (end + block - 1) / block;
 
     ASSERT(q->n_planned > 0 && end <= q->n_ids && n_blocks <= q->table.n_blocks);
-    if (PLANTED(BELOW_COUNT) && at > 0)
-        plan_add_seq(s->plan, at - 1, q->ids + at - 1, q->n_planned + 1, q->table.blocks, n_blocks);
-    else
-        plan_add_seq(s->plan, at, q->ids + at, q->n_planned, q->table.blocks, n_blocks);
+    if (PLANTED(BELOW_COUNT) && at > 0 && s->plan->n_rows + end - at < s->plan->limits.max_rows)
+        at--;
+    plan_add_seq(s->plan, at, q->ids + at, end - at, q->table.blocks, n_blocks);
     bool is_sampled = end == gen_n_known(g);
     if (is_sampled)
         sampler_plan(&q->sampler, s->plan, s->plan->n_rows - 1, q->ids, end);
