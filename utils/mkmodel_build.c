@@ -6,18 +6,25 @@
  * random but scaled with thought:
  *
  *   embedding   small beside what the layers add, or the likeliest next token would always be the
- *               last one; the rows of control tokens smaller still, so that their logits stay near 0
- *               and an answer all but never ends by itself
- *   q, k        large: scores spread by several units, so attention picks tokens and a K or V that
+ *               last one (it is the head as well); the output norm makes up for it, so that logits
+ *               spread by about 2 units, as a trained model's do
+ *   rare rows   those of control tokens and of bytes that are no printable ASCII are a tenth of
+ *               that: their logits stay near 0, so an answer is mostly text and all but never ends
+ *               by itself (a logit bias brings them up)
+ *   q, k        large: scores spread by several units, so attention picks tokens, and a K or V that
  *               is wrong in one slot shows in the ids
- *   the rest    keeps the variance of what passes through, or a little more
+ *   o           large: what attention brings outweighs the last token, without which greedy answers
+ *               get stuck on one token
+ *   the rest    keeps the variance of what passes through
+ *
+ * So greedy answers wander: 200 tokens have some 70 distinct ones and few immediate repetitions.
  *
  * The default shapes are awkward on purpose: an odd vocabulary, widths that are odd multiples of 32,
  * a query projection wider than the model, three query heads to a K/V head.
  *
  * Each tensor's numbers are a stream of their own, keyed by seed and name: changing one option does
  * not move the others' weights. Uniform numbers, integers scaled by powers and one multiplication:
- * no libm, so the bytes are the same everywhere. */
+ * nothing that is rounded differently elsewhere: the bytes are the same on every machine. */
 #include "utils/mkmodel_build.h"
 
 #include <inttypes.h>
@@ -237,9 +244,17 @@ static void write_vector(const struct builder *b, const char *name, int32_t k, f
     xfree(values);
 }
 
-/* A matrix [n, k] of values in [-spread, spread]; the first n_small rows are a tenth of that. */
+/* Of the vocabulary: see above. */
+static bool is_rare(int32_t token)
+{
+    int32_t byte = token - N_CONTROLS;
+    bool is_text = (byte >= ' ' && byte <= '~') || byte == '\n';
+    return token < N_CONTROLS || (byte < N_BYTES && !is_text);
+}
+
+/* A matrix [n, k] of values in [-spread, spread]. by_token: its rows are the vocabulary's. */
 static void write_matrix(const struct builder *b, const char *name, int type, int32_t n, int32_t k,
-                         float spread, int32_t n_small)
+                         float spread, bool by_token)
 {
     struct rng rng = stream_of(b, name);
     size_t row_bytes = tensor_row_bytes(type, k);
@@ -247,7 +262,7 @@ static void write_matrix(const struct builder *b, const char *name, int type, in
     uint8_t *data = xcalloc((size_t)n, row_bytes);
     int64_t dims[2] = {k, n};
     for (int32_t row = 0; row < n; row++) {
-        float scale = row < n_small ? spread * 0.1f : spread;
+        float scale = by_token && is_rare(row) ? spread * 0.1f : spread;
         for (int32_t i = 0; i < k; i++)
             values[i] = uniform(&rng) * scale;
         tensor_row_pack(type, k, values, data + (size_t)row * row_bytes);
@@ -273,8 +288,8 @@ static void write_layer(const struct builder *b, int32_t layer)
         int32_t n, k;
         float gain;
     } matrices[] = {
-        {"attn_q.weight", query, o->width, 1.5f},   {"attn_k.weight", kv, o->width, 1.5f},
-        {"attn_v.weight", kv, o->width, 1},         {"attn_output.weight", o->width, query, 1.5f},
+        {"attn_q.weight", query, o->width, 2},      {"attn_k.weight", kv, o->width, 2},
+        {"attn_v.weight", kv, o->width, 1},         {"attn_output.weight", o->width, query, 4},
         {"ffn_gate.weight", o->inner, o->width, 1}, {"ffn_up.weight", o->inner, o->width, 1},
         {"ffn_down.weight", o->width, o->inner, 1},
     };
@@ -286,7 +301,7 @@ static void write_layer(const struct builder *b, int32_t layer)
     for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
         float spread = matrices[i].gain * sqrtf(3 / (float)matrices[i].k);
         snprintf(name, sizeof name, "blk.%" PRId32 ".%s", layer, matrices[i].suffix);
-        write_matrix(b, name, o->type, matrices[i].n, matrices[i].k, spread, 0);
+        write_matrix(b, name, o->type, matrices[i].n, matrices[i].k, spread, false);
     }
     for (size_t i = 0; i < sizeof biases / sizeof biases[0] && o->qkv_bias; i++) {
         snprintf(name, sizeof name, "blk.%" PRId32 ".%s", layer, biases[i].suffix);
@@ -309,12 +324,13 @@ int mkmodel_build(const struct mkmodel_options *options, struct str *out, struct
         o.qkv_bias = true;
     write_metadata(&w, &o);
     write_vocabulary(&w);
-    write_matrix(&b, "token_embd.weight", embedding_type(&o), N_VOCAB, o.width, 0.5f, N_CONTROLS);
+    write_matrix(&b, "token_embd.weight", embedding_type(&o), N_VOCAB, o.width, 0.1f, true);
     for (int32_t layer = 0; layer < o.layers; layer++)
         write_layer(&b, layer);
-    write_vector(&b, "output_norm.weight", o.width, 1, 0.1f);
+    float norm = 49 / sqrtf((float)o.width); /* logits spread alike at every width */
+    write_vector(&b, "output_norm.weight", o.width, norm, norm / 10);
     if (o.untied)
-        write_matrix(&b, "output.weight", embedding_type(&o), N_VOCAB, o.width, 0.5f, N_CONTROLS);
+        write_matrix(&b, "output.weight", embedding_type(&o), N_VOCAB, o.width, 0.1f, true);
     if (o.rope_factors)
         write_vector(&b, "rope_freqs.weight", o.head_dim / 2, 2, 1);
     if (o.extra != NULL)

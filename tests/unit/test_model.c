@@ -229,7 +229,7 @@ static void test_equal_options_make_equal_bytes(void **state)
     struct mkmodel_options o = mkmodel_defaults();
     struct str a = build(&o), b = build(&o);
     assert_true(bytes_equal(bytes_of(&a), bytes_of(&b)));
-    assert_int_equal(hash_bytes(a.data, a.len, 0), UINT64_C(0x9e1b7532bcd4e9d3));
+    assert_int_equal(hash_bytes(a.data, a.len, 0), UINT64_C(0x6d0352d254b80900));
     o.seed = 2;
     str_free(&b);
     b = build(&o);
