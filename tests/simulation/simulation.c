@@ -81,7 +81,8 @@ static bool replay(const char *path, bool trace, int number)
         snprintf(r.fault, sizeof r.fault, "%s", err.text);
     else
         run_script(&s, trace, false, &r);
-    printf("%s %d - %s\n", r.is_wrong ? "not ok" : "ok", number, path);
+    const char *name = strrchr(path, '/');
+    printf("%s %d - script %s\n", r.is_wrong ? "not ok" : "ok", number, name ? name + 1 : path);
     if (r.is_wrong)
         printf("# after %d operations: %s\n", r.at, r.fault);
     script_free(&s);
