@@ -54,7 +54,7 @@ static bool stop_step(struct output_stop *stop, char byte)
     while (k > 0 && stop->text.data[k] != byte)
         k = stop->fallback[k - 1];
     k += stop->text.data[k] == byte;
-    stop->n_matched = k == (int32_t)stop->text.len ? stop->fallback[k - 1] : k;
+    stop->n_matched = k == (int32_t)stop->text.len ? 0 : k; /* a match ends the text */
     return k == (int32_t)stop->text.len;
 }
 
@@ -171,9 +171,7 @@ static void cut(struct output *o, const struct output_stop *stop)
     size_t len = o->text.len - stop->text.len;
     int32_t kept = o->n_sampled;
 
-    if (len < o->n_carried)
-        len = o->n_carried; /* what was carried stands in ids that are not ours to cut */
-    len = whole_length(o, len);
+    len = whole_length(o, len); /* the beginning of a character is of no use without its rest */
     o->matched = stop;
     while (kept > 0 && o->text_ends[kept - 1] > len)
         kept--;

@@ -549,6 +549,23 @@ static void test_a_failed_step_ends_what_runs_and_the_queue_goes_on(void **state
     }
 }
 
+static void test_after_a_failed_step_no_half_filled_block_is_found(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    int32_t prompt[40];
+
+    fill_prompt(prompt, 40, 1);
+    submit(w, prompt, 40, 1, 20);
+    for (int i = 0; i < 4; i++)
+        turn(w);
+    w->runner->fail = "";
+    drain(w);
+    assert_str(&w->clients->error, "the device gave no reason");
+    assert_int_equal(engine_probe(w->engine, &w->ns, prompt, 40), 32);
+    world_free(w);
+}
+
 static void test_ids_that_no_vocabulary_has_fail_the_step(void **state)
 {
     (void)state;
@@ -679,6 +696,29 @@ static void test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside(void **stat
     world_free(w);
 }
 
+static void test_every_generated_id_is_counted_also_after_resuming(void **state)
+{
+    (void)state;
+    struct world *w = world_new(small_shape);
+    struct client *c = client_new(w);
+    struct gen_options o = options_of(7, 40);
+    int32_t ids[40];
+
+    fill_prompt(ids, 40, 1);
+    o.presence = 0.5f;
+    submit_full(c, ids, 40, 15, BYTES(""), &o, NULL); /* 15 of them were generated before */
+    for (int32_t made = 15; !engine_is_idle(w->engine); made++) {
+        turn(w);
+        const struct plan *p = w->runner->plan;
+        int32_t n = 0;
+        for (int32_t i = 0; p && i < p->samples[0].n_counts; i++)
+            n += p->counts[p->samples[0].counts_at + i].count;
+        assert_int_equal(n, p ? made : 0);
+    }
+    assert_int_equal(c->end.n_generated, 40);
+    world_free(w);
+}
+
 static void test_a_view_shows_place_state_and_text(void **state)
 {
     (void)state;
@@ -774,10 +814,12 @@ int main(void)
         cmocka_unit_test(test_deadlines_end_queued_and_running_ones),
         cmocka_unit_test(test_times_are_told),
         cmocka_unit_test(test_a_failed_step_ends_what_runs_and_the_queue_goes_on),
+        cmocka_unit_test(test_after_a_failed_step_no_half_filled_block_is_found),
         cmocka_unit_test(test_ids_that_no_vocabulary_has_fail_the_step),
         cmocka_unit_test(test_a_resumed_generation_ends_as_the_whole_one),
         cmocka_unit_test(test_resumed_with_nothing_left_it_ends_in_the_next_turn),
         cmocka_unit_test(test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside),
+        cmocka_unit_test(test_every_generated_id_is_counted_also_after_resuming),
         cmocka_unit_test(test_a_view_shows_place_state_and_text),
         cmocka_unit_test(test_probe_and_clear),
         cmocka_unit_test(test_an_engine_is_freed_with_work_in_it),

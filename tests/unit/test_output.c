@@ -367,6 +367,31 @@ static void test_a_stop_string_that_begins_in_carried_bytes_cuts_only_ours(void 
     answer_free(a);
 }
 
+static void test_a_stop_string_inside_a_character_takes_all_of_it(void **state)
+{
+    (void)state;
+    struct answer *a = answer_new((struct setup){.stops = {BYTES("\x9c\x85")}, .n_stops = 1});
+
+    feed_bytes(a, "a\xe2\x9c\x85");
+    assert_int_equal(a->finish, GEN_STOP);
+    assert_answer(a, "a");
+    assert_int_equal(a->output.ids.n, 1);
+    assert_int_equal(output_unfinished(&a->output).len, 0);
+    answer_free(a);
+}
+
+static void test_a_stop_string_within_carried_bytes_is_past(void **state)
+{
+    (void)state;
+    struct answer *a = answer_new(
+        (struct setup){.carry = BYTES("\xe2\x9c"), .stops = {BYTES("\xe2")}, .n_stops = 1});
+
+    feed_bytes(a, "\x85x");
+    assert_int_equal(a->finish, GEN_NONE);
+    assert_bytes(bytes_of(&a->delivered), "\xe2\x9c\x85x");
+    answer_free(a);
+}
+
 /* Any cut into tokens gives the same text: the automata see bytes only. Seed is printed. */
 static void test_text_does_not_depend_on_token_borders(void **state)
 {
@@ -520,6 +545,8 @@ int main(void)
         cmocka_unit_test(test_a_stop_string_may_end_in_a_character_that_tokens_split),
         cmocka_unit_test(test_a_cut_token_that_began_inside_a_character_is_replaced_exactly),
         cmocka_unit_test(test_a_stop_string_that_begins_in_carried_bytes_cuts_only_ours),
+        cmocka_unit_test(test_a_stop_string_inside_a_character_takes_all_of_it),
+        cmocka_unit_test(test_a_stop_string_within_carried_bytes_is_past),
         cmocka_unit_test(test_text_does_not_depend_on_token_borders),
         cmocka_unit_test(test_b16_every_end_of_text_id_ends_and_is_part_of_nothing),
         cmocka_unit_test(test_an_ignored_end_of_text_id_does_not_end),
