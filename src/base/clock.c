@@ -53,10 +53,15 @@ int64_t clock_now_us(void)
     return cached_mono_us;
 }
 
-void clock_advance_ms(int64_t ms)
+void clock_pass_ms(int64_t ms)
 {
     atomic_fetch_add(&mono_offset_us, ms * 1000);
     atomic_fetch_add(&wall_offset_ms, ms);
+}
+
+void clock_advance_ms(int64_t ms)
+{
+    clock_pass_ms(ms);
     clock_tick();
 }
 

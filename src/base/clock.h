@@ -15,6 +15,7 @@ int64_t clock_now_us(void);     /* cached monotonic time, main thread */
 /* Test seam: moves both clocks, or only the wall clock (a step by an operator). May be negative
  * for the wall clock only. */
 void clock_advance_ms(int64_t ms);
+void clock_pass_ms(int64_t ms); /* the same, but the cached pair stays: in the middle of a command */
 void clock_step_wall_ms(int64_t ms);
 /* Simulation: from now on time moves only by clock_advance_ms. */
 void clock_freeze(int64_t wall_ms, int64_t mono_us);
