@@ -21,6 +21,8 @@
 #include <string.h>
 #include "base/mem.h"
 
+#define MARKS_MAX 1024 /* room for a template's marks beside a text, as chat.h asks for */
+
 /* ---- filling and freeing, main thread ----------------------------------------------------------
  */
 
@@ -43,6 +45,7 @@ struct build *build_new(const struct keyspace_config *config, const struct strea
     build->tokenizer = config->tokenizer;
     build->chat = config->chat;
     build->chat_error = config->chat_error;
+    build->n_context = config->n_context;
     build->items = xcalloc(s->n + 1, sizeof *build->items);
     for (size_t i = 0; i < s->n; i++)
         add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
@@ -146,9 +149,19 @@ size_t build_bytes_to_tokenise(const struct build *build)
 
 struct walk {
     struct chat_state state;
-    const struct entry
-        *carry; /* the end entry whose unfinished character is still to come, or NULL */
+    const struct entry *carry; /* whose unfinished character is still to come; NULL: none */
+    bool has_failed;           /* the last thing is an answer with finish `error` */
 };
+
+/* An answer that failed may be started again, also under a template in which an answer must follow
+ * a user turn: it then stands where the failed one stood. */
+static struct chat_state before_answer(const struct walk *walk)
+{
+    struct chat_state state = walk->state;
+    if (walk->has_failed)
+        strcpy(state.last_role, "user");
+    return state;
+}
 
 static int refuse_entry(struct build *build, const struct build_item *item, const char *why)
 {
@@ -211,23 +224,53 @@ static void append_ids(struct build *build, const struct ids *ids)
         ids_append(&build->ids, ids->data, ids->n);
 }
 
+/* What can never fit is refused before it costs time and memory: a text has at least an id for every
+ * longest token's bytes, dropped characters aside. */
+static int check_text(struct build *build, const struct build_item *item)
+{
+    size_t longest = (size_t)tokenizer_longest(build->tokenizer);
+    size_t most = longest * (size_t)build->n_context;
+    if (item->entry->text.len <= most && item->entry->text.len <= TOKENIZER_TEXT_MAX - MARKS_MAX)
+        return 0;
+    build->failed = true;
+    return err_set(&build->err, "ERR a text of %zu bytes can never fit the context of %d tokens",
+                   item->entry->text.len, build->n_context);
+}
+
+static int check_length(struct build *build)
+{
+    if (build->ids.n < build->n_context)
+        return 0;
+    build->failed = true;
+    return err_set(&build->err,
+                   "ERR the conversation has at least %d tokens, the context holds %d with one to "
+                   "generate",
+                   build->ids.n, build->n_context);
+}
+
 static int step_text(struct build *build, struct build_item *item, struct walk *walk)
 {
+    if (!item->had_ids && check_text(build, item) < 0)
+        return -1;
     if (!item->had_ids)
         tokenizer_encode(build->tokenizer, item->entry->text, false, &item->text_ids);
     append_ids(build, item->had_ids ? &item->entry->ids : &item->text_ids);
     walk->state.place = CHAT_AFTER_TEXT;
+    walk->has_failed = false;
     walk->carry = NULL;
     return 0;
 }
 
 static int step_message(struct build *build, struct build_item *item, struct walk *walk)
 {
-    const struct token_run *run = run_for(build, item, &walk->state, item->entry);
+    const struct token_run *run = NULL;
+    if (check_text(build, item) == 0)
+        run = run_for(build, item, &walk->state, item->entry);
     if (run == NULL)
         return -1;
     append_ids(build, &run->ids);
     walk->state = run->after;
+    walk->has_failed = false;
     walk->carry = NULL;
     return 0;
 }
@@ -240,7 +283,8 @@ static int step_end(struct build *build, struct build_item *item, struct walk *w
     if (adds_nothing(entry))
         return 0;
     if (entry->is_chat && walk->state.place != CHAT_AFTER_OPEN) {
-        if ((run = run_for(build, item, &walk->state, NULL)) == NULL)
+        struct chat_state before = before_answer(walk);
+        if ((run = run_for(build, item, &before, NULL)) == NULL)
             return -1;
         append_ids(build, &run->ids);
         walk->state = run->after;
@@ -248,6 +292,7 @@ static int step_end(struct build *build, struct build_item *item, struct walk *w
     }
     append_ids(build, &entry->ids);
     pass_end(&walk->state, entry);
+    walk->has_failed = entry->finish == GEN_ERROR;
     if (goes_on) {
         build->n_resumed = entry->ids.n;
         build->opening = run != NULL ? hand_over(item, run) : NULL;
@@ -273,7 +318,8 @@ static int open_answer(struct build *build, struct walk *walk)
 {
     if (!build->is_chat || walk->state.place == CHAT_AFTER_OPEN)
         return 0;
-    build->opening = make_run(build, NULL, &walk->state, NULL);
+    struct chat_state before = before_answer(walk);
+    build->opening = make_run(build, NULL, &before, NULL);
     if (build->opening == NULL)
         return -1;
     append_ids(build, &build->opening->ids);
@@ -298,7 +344,8 @@ void build_run(struct build *build)
 {
     struct walk walk = {.state = {.place = CHAT_START}};
     for (int32_t i = 0; i < build->n; i++)
-        if (steps[build->items[i].entry->kind](build, &build->items[i], &walk) < 0)
+        if (steps[build->items[i].entry->kind](build, &build->items[i], &walk) < 0 ||
+            check_length(build) < 0)
             return;
     if (open_answer(build, &walk) < 0)
         return;

@@ -58,6 +58,7 @@ struct build {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat; /* or NULL, and chat_error says why */
     const char *chat_error;
+    int32_t n_context;        /* tokens; a longer sequence fails early */
     struct build_item *items; /* [n] owns */
     int32_t n, cap;
     bool is_chat; /* an answer is opened after the last entry, if none is open */

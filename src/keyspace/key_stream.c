@@ -112,10 +112,11 @@ int keys_xadd(struct keyspace *ks, int32_t db, struct bytes name, const struct x
     if (key == NULL)
         key = keys_create(ks, db, name);
     if (!stream_reserve(key->stream, 1)) {
+        size_t n = key->stream->n;
         entry_put(entry);
         if (key->unborn)
             key_remove(key);
-        return err_set(err, "OOM no memory for entry number %zu of the stream", key->stream->n + 1);
+        return err_set(err, "OOM no memory for entry number %zu of the stream", n + 1);
     }
     key_append(key, entry);
     (void)stream_trim(key->stream, &add->trim); /* XADD does not report it */

@@ -209,7 +209,7 @@ bool keys_delete(struct keyspace *ks, int32_t db, struct bytes name)
 
 static struct key *first_generating(struct keyspace *ks, int32_t db)
 {
-    LIST_FOREACH (&ks->generations, node, next) {
+    LIST_FOREACH(&ks->generations, node, next) {
         struct key *key = generation_key(node);
         if (db == -1 || key->db->number == db)
             return key;

@@ -174,7 +174,7 @@ void waiters_answer_id(struct generation *g)
 {
     struct list now;
     list_init(&now);
-    LIST_FOREACH (&g->waiters, node, next) {
+    LIST_FOREACH(&g->waiters, node, next) {
         if (!LIST_ITEM(node, struct gen_waiter, node)->wants_id)
             continue;
         list_remove(node);

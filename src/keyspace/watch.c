@@ -85,7 +85,7 @@ void watch_signal(struct key *key, struct stream_id id)
     struct watch *watch = table_get(key->ks->watches[key->db->number], bytes_of(&key->name));
     if (watch == NULL)
         return;
-    LIST_FOREACH (&watch->readers, node, next) {
+    LIST_FOREACH(&watch->readers, node, next) {
         struct reader_key *rk = LIST_ITEM(node, struct reader_key, node);
         if (stream_id_compare(rk->after, id) < 0 && list_is_empty(&rk->reader->ready_node))
             list_push_back(&key->ks->ready_readers, &rk->reader->ready_node);
@@ -108,7 +108,7 @@ void watch_serve_key(struct key *key)
     list_init(&now);
     if (watch == NULL)
         return;
-    LIST_FOREACH (&watch->readers, node, next) {
+    LIST_FOREACH(&watch->readers, node, next) {
         struct reader *reader = LIST_ITEM(node, struct reader_key, node)->reader;
         if (list_is_empty(&reader->ready_node))
             continue;
