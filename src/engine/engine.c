@@ -48,8 +48,7 @@ struct engine {
     uint64_t ends[GEN_N_FINISHES];
 };
 
-/* ---- life
- * ----------------------------------------------------------------------------------------- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 struct plan_limits engine_plan_limits(int32_t max_batch_tokens, int32_t max_running,
                                       int32_t n_context, int32_t n_vocab, int32_t block_size,
@@ -170,8 +169,7 @@ void engine_free(struct engine *e)
     xfree(e);
 }
 
-/* ---- telling
- * -------------------------------------------------------------------------------------- */
+/* ---- telling -------------------------------------------------------------------------------- */
 
 static void note(struct engine *e, struct gen *g)
 {
@@ -214,8 +212,7 @@ static bool tell_all(struct engine *e)
     return did;
 }
 
-/* ---- ends
- * ----------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 /* Ends g: blocks back, out of the order, into the outbox. After a failed step nothing of it becomes
  * findable that was not so before. */
@@ -287,8 +284,7 @@ static void end_due(struct engine *e)
     }
 }
 
-/* ---- results
- * -------------------------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------------- */
 
 static void fail_all(struct engine *e, const char *error)
 {
@@ -362,8 +358,7 @@ static bool take_results(struct engine *e)
     return true;
 }
 
-/* ---- the loop's entrance
- * ---------------------------------------------------------------------------- */
+/* ---- the loop's entrance -------------------------------------------------------------------- */
 
 bool engine_turn(struct engine *e)
 {
@@ -394,8 +389,7 @@ int64_t engine_next_deadline_us(const struct engine *e)
     return e->next_deadline_us;
 }
 
-/* ---- submission
- * ------------------------------------------------------------------------------------- */
+/* ---- submission ----------------------------------------------------------------------------- */
 
 int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt)
 {
@@ -465,8 +459,7 @@ void engine_publish(struct engine *e, struct gen *g)
         cache_publish(e->cache, &g->seq.table, g->seq.ids);
 }
 
-/* ---- figures
- * ------------------------------------------------------------------------------------------ */
+/* ---- figures -------------------------------------------------------------------------------- */
 
 void gen_view(const struct gen *g, struct gen_view *view)
 {

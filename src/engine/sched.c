@@ -58,8 +58,7 @@ void sched_init(struct sched *s, struct cache *c, const struct engine_config *co
     list_init(&s->running);
 }
 
-/* ---- the order ----------------------------------------------------------------------------------
- */
+/* ---- the order ------------------------------------------------------------------------------ */
 
 /* From the back: most arrive last. */
 static void insert_in_order(struct list *list, struct gen *g)
@@ -116,8 +115,7 @@ bool sched_is_full(const struct sched *s)
     return s->n_queued >= places && s->n_queued - places >= s->max_queue;
 }
 
-/* ---- what fits
- * ------------------------------------------------------------------------------------ */
+/* ---- what fits ------------------------------------------------------------------------------ */
 
 /* Blocks at the end of the longest life: whole blocks of the prompt, then those of the branch. */
 int64_t sched_blocks_for(const struct sched *s, int64_t n_prompt, int64_t max_tokens)
@@ -138,8 +136,7 @@ int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt)
     return most > 0 ? most : 0;
 }
 
-/* ---- victims
- * -------------------------------------------------------------------------------------- */
+/* ---- victims -------------------------------------------------------------------------------- */
 
 static void preempt(struct sched *s, struct gen *g)
 {
@@ -176,8 +173,7 @@ static bool make_room(struct sched *s, struct gen *asker, int32_t need)
     return true;
 }
 
-/* ---- decodes
- * -------------------------------------------------------------------------------------- */
+/* ---- decodes -------------------------------------------------------------------------------- */
 
 /* Everything but the last token is computed: one row draws the next one. */
 static bool is_decode(const struct gen *g)
@@ -212,8 +208,7 @@ static void plan_decodes(struct sched *s, struct step *step)
     }
 }
 
-/* ---- admission
- * ------------------------------------------------------------------------------------ */
+/* ---- admission ------------------------------------------------------------------------------ */
 
 enum admission { ADMITTED, PASSED_OVER, NO_ROOM };
 
@@ -302,8 +297,7 @@ static void plan_admissions(struct sched *s, struct step *step)
     }
 }
 
-/* ---- prompts
- * -------------------------------------------------------------------------------------- */
+/* ---- prompts -------------------------------------------------------------------------------- */
 
 /* First token that no step computes yet. */
 static int32_t next_row(const struct gen *g)
@@ -393,8 +387,7 @@ void sched_plan(struct sched *s, struct step *step)
     }
 }
 
-/* ---- audit
- * ---------------------------------------------------------------------------------------- */
+/* ---- audit ---------------------------------------------------------------------------------- */
 
 static int audit_one(const struct sched *s, const struct gen *g, enum gen_state state,
                      struct err *err)

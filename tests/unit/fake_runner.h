@@ -1,9 +1,10 @@
 /* fake_runner.h - a scripted runner for tests of the engine.
  *
- * A slot of the pool holds a chained hash of every id up to its position, read back through the block
- * table as attention would: a wrong, stale or half-copied block gives another hash. The next token is
- * forced where the test has forced it (by seed and position), else it is drawn from the last hash, so
- * that the same ids come out alone, batched, cached or computed again, or the cache is at fault.
+ * A slot of the pool holds a chained hash of every id up to its position, read back through the
+ * block table as attention would: a wrong, stale or half-copied block gives another hash. The next
+ * token is forced where the test has forced it (by seed and position), else it is drawn from the
+ * last hash, so that the same ids come out alone, batched, cached or computed again, or the cache
+ * is at fault.
  *
  * A step computes when it is polled; `hold` keeps it running. */
 #ifndef TESTS_UNIT_FAKE_RUNNER_H

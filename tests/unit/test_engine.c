@@ -1,6 +1,6 @@
 /* test_engine.c - the life of a generation: submission and its refusals, text and ends, cancel at
- * every stage, deadlines, failed devices, resuming, callbacks that call back. Names B10 ... are those
- * of the list of bug cases of comparable servers. */
+ * every stage, deadlines, failed devices, resuming, callbacks that call back. Names B10 ... are
+ * those of the list of bug cases of comparable servers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "tests/unit/engine_world.h"
 
-/* ---- text ------------------------------------------------------------------------------------------ */
+/* ---- text ----------------------------------------------------------------------------------- */
 
 /* Forces the bytes of text behind a prompt of 20, then the end of the text. */
 static struct client *submit_forced(struct world *w, const char *text, const char *stop,
@@ -135,7 +135,7 @@ static void test_an_unfinished_character_is_told_apart(void **state)
     world_free(w);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------- */
 
 static enum submit_error try_submit(struct world *w, int32_t n, int64_t max_tokens, struct err *err)
 {
@@ -280,10 +280,10 @@ static void test_settings_that_cannot_work_are_refused_at_start(void **state)
     tokenizer_free(v.tokenizer);
 }
 
-/* ---- cancel ------------------------------------------------------------------------------------------- */
+/* ---- cancel --------------------------------------------------------------------------------- */
 
-/* Two neighbours with a common prefix; the first is cancelled after n turns, in the middle of a step
- * when hold is set. The other must not notice. */
+/* Two neighbours with a common prefix; the first is cancelled after n turns, in the middle of a
+ * step when hold is set. The other must not notice. */
 static void cancel_after(int32_t n, bool hold)
 {
     struct world *w = world_new(small_shape);
@@ -340,7 +340,7 @@ static void test_cancelled_before_its_first_turn_it_is_never_computed(void **sta
     world_free(w);
 }
 
-/* ---- callbacks that call back --------------------------------------------------------------------------- */
+/* ---- callbacks that call back --------------------------------------------------------------- */
 
 static void cancel_other(struct client *c)
 {
@@ -437,7 +437,7 @@ static void test_callbacks_come_while_the_next_step_runs(void **state)
     world_free(w);
 }
 
-/* ---- deadlines -------------------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------ */
 
 static struct client *submit_until(struct world *w, const int32_t *prompt, int32_t n, int64_t at_ms)
 {
@@ -508,7 +508,7 @@ static void test_times_are_told(void **state)
     world_free(w);
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------ */
+/* ---- failures ------------------------------------------------------------------------------- */
 
 static void test_a_failed_step_ends_what_runs_and_the_queue_goes_on(void **state)
 {
@@ -587,7 +587,7 @@ static void test_ids_that_no_vocabulary_has_fail_the_step(void **state)
     }
 }
 
-/* ---- resuming -------------------------------------------------------------------------------------------------- */
+/* ---- resuming ------------------------------------------------------------------------------- */
 
 /* Cancels after k ids, submits again with them: the answer must be the one that would have been. */
 static void resume_after(int32_t k, const char *stop)
@@ -665,7 +665,7 @@ static void test_resumed_with_nothing_left_it_ends_in_the_next_turn(void **state
     world_free(w);
 }
 
-/* ---- sameness, views, probes -------------------------------------------------------------------------------------- */
+/* ---- sameness, views, probes ---------------------------------------------------------------- */
 
 static void test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside(void **state)
 {

@@ -116,8 +116,7 @@ static void assert_answer(const struct answer *a, const char *want)
     str_free(&decoded);
 }
 
-/* ---- characters
- * ------------------------------------------------------------------------------------ */
+/* ---- characters ----------------------------------------------------------------------------- */
 
 static void test_b10_a_character_of_four_tokens_comes_out_whole(void **state)
 {
@@ -205,8 +204,7 @@ static void test_a_control_token_is_an_id_without_text(void **state)
     answer_free(a);
 }
 
-/* ---- stop strings
- * ----------------------------------------------------------------------------------- */
+/* ---- stop strings --------------------------------------------------------------------------- */
 
 static void test_b12_no_part_of_a_stop_string_is_ever_delivered(void **state)
 {
@@ -429,8 +427,7 @@ static void test_text_does_not_depend_on_token_borders(void **state)
     }
 }
 
-/* ---- ends
- * ------------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 static void test_b16_every_end_of_text_id_ends_and_is_part_of_nothing(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_sched.c - who is computed next: order, promises, the budget, preemption, forks, sameness under
- * pressure. Names B22 ... are those of the list of bug cases of comparable servers. */
+/* test_sched.c - who is computed next: order, promises, the budget, preemption, forks, sameness
+ * under pressure. Names B22 ... are those of the list of bug cases of comparable servers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "tests/unit/engine_world.h"
 
-/* ---- promises ---------------------------------------------------------------------------------------- */
+/* ---- promises ------------------------------------------------------------------------------- */
 
 enum { PREFIX = 480, FOLLOWERS = 8 };
 
@@ -127,7 +127,7 @@ static void test_a_leader_has_the_priority_of_those_who_wait_for_it(void **state
     assert_true(plain > urgent + urgent / 2);
 }
 
-/* ---- the order ----------------------------------------------------------------------------------------- */
+/* ---- the order ------------------------------------------------------------------------------ */
 
 static void test_priority_goes_before_arrival_and_arrival_decides_among_equals(void **state)
 {
@@ -207,7 +207,7 @@ static void test_b36_others_advance_while_one_lacks_a_block(void **state)
     world_free(w);
 }
 
-/* ---- the budget ------------------------------------------------------------------------------------------ */
+/* ---- the budget ----------------------------------------------------------------------------- */
 
 static void test_b33_short_prompts_do_not_wait_behind_a_long_one(void **state)
 {
@@ -299,7 +299,7 @@ static void test_decodes_go_on_beside_a_long_prompt(void **state)
     world_free(w);
 }
 
-/* ---- preemption --------------------------------------------------------------------------------------------- */
+/* ---- preemption ----------------------------------------------------------------------------- */
 
 static void test_b37_two_that_do_not_fit_together_both_deliver_everything(void **state)
 {
@@ -407,7 +407,7 @@ static void test_b22_ten_long_prompts_in_one_context_all_end(void **state)
     world_free(w);
 }
 
-/* ---- the executable model ------------------------------------------------------------------------------------ */
+/* ---- the executable model ------------------------------------------------------------------- */
 
 /* Prompts that have nothing in common, not even their first id. */
 static struct client *submit_unlike(struct world *w, int32_t n, int32_t kind, int64_t max_tokens)
@@ -420,10 +420,11 @@ static struct client *submit_unlike(struct world *w, int32_t n, int32_t kind, in
 }
 
 /* The scheduling rules exist as an executable model too, which was tried under random load; its
- * figures for the same load are the numbers here. They tell apart: the reserve of two blocks, the room
- * for one's own next token, what remains of the budget going round again, no admission in a step
- * that preempted. One thing differs from the model as written: a preempted one that lacks its last token
- * only takes its row in the step that admits it, so that no step has copies and no rows. */
+ * figures for the same load are the numbers here. They tell apart: the reserve of two blocks, the
+ * room for one's own next token, what remains of the budget going round again, no admission in a
+ * step that preempted. One thing differs from the model as written: a preempted one that lacks its
+ * last token only takes its row in the step that admits it, so that no step has copies and no
+ * rows. */
 static void test_a_crowded_pool_takes_the_steps_of_the_model(void **state)
 {
     (void)state;
@@ -489,7 +490,7 @@ static void test_whoever_waited_for_a_promise_is_not_kept_out_by_those_who_came_
     world_free(w);
 }
 
-/* ---- forks -------------------------------------------------------------------------------------------------- */
+/* ---- forks ---------------------------------------------------------------------------------- */
 
 static void test_forks_of_a_running_one_compute_no_prompt_token_twice(void **state)
 {
@@ -524,7 +525,7 @@ static void test_forks_of_a_running_one_compute_no_prompt_token_twice(void **sta
     world_free(w);
 }
 
-/* ---- sameness ------------------------------------------------------------------------------------------------ */
+/* ---- sameness ------------------------------------------------------------------------------- */
 
 /* Hash of every plan that a random load makes. */
 static uint64_t hash_of_load(uint64_t seed)
