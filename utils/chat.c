@@ -42,7 +42,7 @@ struct chat {
     struct bytes passed[MAX_PASSED]; /* names and values of GEN options; borrowed from argv */
     int n_passed;
     bool is_terminal;  /* stdin and stdout are one */
-    bool is_cancelled; /* CANCEL was sent for this answer */
+    bool is_cancelled; /* CANCEL was tried for this answer */
     size_t n_printed;  /* bytes of this answer */
     char last_byte;    /* printed last */
     bool failed;       /* something went wrong: the exit status */
@@ -159,19 +159,23 @@ static bool set_key(struct chat *c, const char *name)
     return true;
 }
 
-/* Called from the wait for a reply, so the connection of the answer is in use. */
-static void on_signal(void *arg)
+/* Called from the wait for a reply, so the connection of the answer is in use. A CANCEL that does not
+ * get through leaves the second Ctrl-C. */
+static void look_for_interrupt(void *arg)
 {
     struct chat *c = arg;
     struct err err;
     struct link second = {0};
-    if (n_interrupts > 1)
+    if (n_interrupts == 0)
+        return;
+    if (c->is_cancelled)
         exit(130); /* asked twice: the server ends what nobody reads */
-    if (n_interrupts == 0 || c->is_cancelled || link_open(&second, &c->address, &err) < 0)
+    n_interrupts = 0;
+    c->is_cancelled = true;
+    if (link_open(&second, &c->address, &err) < 0)
         return;
     struct link_command command = command_of("CANCEL", c->key);
     redisReply *reply = link_ask(&second, &command, &err);
-    c->is_cancelled = reply != NULL;
     freeReplyObject(reply);
     link_close(&second);
 }
@@ -498,7 +502,7 @@ static int start(struct chat *c)
         complain(c, err.text);
         return -1;
     }
-    c->link.on_signal = on_signal;
+    c->link.while_waiting = look_for_interrupt;
     c->link.arg = c;
     int exists = wait_until_loaded(c);
     if (exists < 0)

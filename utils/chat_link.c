@@ -3,11 +3,11 @@
  * hiredis reads and writes; waiting is done here, by poll, since hiredis goes on reading when a
  * signal comes, and Ctrl-C must be heard while XREAD blocks. Everything is RESP2. */
 #include "utils/chat_link.h"
-#include <errno.h>
 #include <poll.h>
 #include <string.h>
 
 #define CONNECT_SECONDS 5
+#define LOOK_EVERY_MS 100
 #define TRIES 2 /* a command is sent again once */
 
 void link_add(struct link_command *command, struct bytes arg)
@@ -79,13 +79,14 @@ void link_close(struct link *l)
     l->redis = NULL;
 }
 
-/* Waits until the socket can be read; a signal is told, not an end of waiting. */
+/* Waits until the socket can be read. A signal may come just before poll, which then does not see it:
+ * so its flag is looked at often enough for a person. */
 static void wait_readable(struct link *l)
 {
     struct pollfd p = {.fd = l->redis->fd, .events = POLLIN};
-    while (poll(&p, 1, -1) < 0 && errno == EINTR)
-        if (l->on_signal)
-            l->on_signal(l->arg);
+    while (poll(&p, 1, LOOK_EVERY_MS) <= 0)
+        if (l->while_waiting)
+            l->while_waiting(l->arg);
 }
 
 static redisReply *exchange(struct link *l, const struct link_command *command)

@@ -28,7 +28,7 @@ void link_add_text(struct link_command *command, const char *arg);
 struct link {
     const struct link_address *address; /* borrows */
     redisContext *redis;                /* owns; NULL: not connected */
-    void (*on_signal)(void *arg);       /* called when a signal came while waiting; may be NULL */
+    void (*while_waiting)(void *arg);   /* called several times a second; may be NULL */
     void *arg;
 };
 int link_open(struct link *l, const struct link_address *address, struct err *err);
