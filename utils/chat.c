@@ -1,18 +1,18 @@
 /* chat.c - kvasir-chat: a chat in the terminal with a Kvasir server.
  *
- * A line is a user's turn: GEN key line AS user ... ASYNC, which returns the id after which to read.
- * Then the reader's loop that every client can use:
+ * A line is a user's turn: GEN key line AS user ... ASYNC, which returns the id after which to
+ * read. Then the reader's loop that every client can use:
  *
  *     XREAD BLOCK 4000 STREAMS key id     pieces are printed as they come, the end entry ends it
  *     nothing for 4 s?  GENINFO key       neither queued nor running: one last XREAD, stop
  *
  * The answer is printed from its pieces; what they lack is taken from the end entry, so nothing is
- * lost when the connection breaks and is opened again. Ctrl-C while an answer comes sends CANCEL on a
- * second connection, since the first one is blocked; at the prompt it ends the program.
+ * lost when the connection breaks and is opened again. Ctrl-C while an answer comes sends CANCEL on
+ * a second connection, since the first one is blocked; at the prompt it ends the program.
  *
- * With stdin not a terminal every line is a turn, answers go to stdout, one line end after each, and
- * the exit status says whether all went well: a script can talk, too. On a terminal, control bytes of
- * an answer are shown as '?': a model's text shall not drive the terminal. */
+ * With stdin not a terminal every line is a turn, answers go to stdout, one line end after each,
+ * and the exit status says whether all went well: a script can talk, too. On a terminal, control
+ * bytes of an answer are shown as '?': a model's text shall not drive the terminal. */
 #include <getopt.h>
 #include <signal.h>
 #include <stdint.h>
@@ -159,8 +159,8 @@ static bool set_key(struct chat *c, const char *name)
     return true;
 }
 
-/* Called from the wait for a reply, so the connection of the answer is in use. A CANCEL that does not
- * get through leaves the second Ctrl-C. */
+/* Called from the wait for a reply, so the connection of the answer is in use. A CANCEL that does
+ * not get through leaves the second Ctrl-C. */
 static void look_for_interrupt(void *arg)
 {
     struct chat *c = arg;

@@ -79,8 +79,8 @@ void link_close(struct link *l)
     l->redis = NULL;
 }
 
-/* Waits until the socket can be read. A signal may come just before poll, which then does not see it:
- * so its flag is looked at often enough for a person. */
+/* Waits until the socket can be read. A signal may come just before poll, which then does not see
+ * it: so its flag is looked at often enough for a person. */
 static void wait_readable(struct link *l)
 {
     struct pollfd p = {.fd = l->redis->fd, .events = POLLIN};

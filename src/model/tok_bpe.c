@@ -12,8 +12,8 @@
  *
  * Nothing is removed from the middle of the heap. A candidate knows the ids that it was proposed
  * for; when it is popped and the symbols at its place are others, it is stale and dropped. A merge
- * kills one symbol and pushes at most two candidates, so a piece of n bytes takes at most 3n pushes:
- * n log n.
+ * kills one symbol and pushes at most two candidates, so a piece of n bytes takes at most 3n
+ * pushes: n log n.
  *
  * A character with a byte that has no token becomes one symbol of id GONE. It is left out of the
  * result, and since it merges with nothing, its neighbours do not close up over it.
@@ -119,7 +119,8 @@ struct heap {
     int32_t n;
 };
 
-/* Four children a node: half the levels of a binary heap, and the children lie in one or two lines. */
+/* Four children a node: half the levels of a binary heap, and the children lie in one cache line
+ * or two. */
 static void heap_push(struct heap *h, struct bpe_candidate c)
 {
     int32_t i = h->n++;

@@ -7,8 +7,8 @@
  *  - clean: every byte outside well-formed UTF-8 becomes U+FFFD (text that is well-formed, nearly
  *    all, is not copied);
  *  - specials: tokens that are found whole, before anything else: control tokens and marks where
- * the caller asks, user-defined ones (runs of blanks, words) always. Content of a chat is encoded
- *    without, so no text can become a control token;
+ *    the caller asks, user-defined ones (runs of blanks, words) always. Content of a chat is
+ *    encoded without, so no text can become a control token;
  *  - split: tok_split.c;  merge: tok_bpe.c.
  *
  * The spellings of specials are kept sorted. A search at one place walks down that array byte by

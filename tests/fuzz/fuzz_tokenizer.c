@@ -1,8 +1,8 @@
 /* fuzz_tokenizer.c - any bytes through the tokenizer and back, and as a chat's content.
  *
  * The first byte chooses the pre-tokeniser and the template. For every input:
- *  - ids without control tokens decode to the input with U+FFFD for each byte outside UTF-8, and hold
- *    no control token;
+ *  - ids without control tokens decode to the input with U+FFFD for each byte outside UTF-8, and
+ *    hold no control token;
  *  - ids with control tokens, spelled out, decode to the same text;
  *  - as a user's message it adds no control token beside the template's own. */
 #include <stdint.h>
