@@ -9,16 +9,15 @@
 #include "kernels/choose.h"
 #include "kernels/tensor.h"
 
-#define REF_LANES 8     /* outputs computed side by side; every sum stays inside one lane */
-#define REF_MAX_PARTS 4 /* q, k, v, and one to spare */
+#define REF_LANES 8 /* outputs computed side by side; every sum stays inside one lane */
 
 extern const struct backend_ops ref_backend_ops;
 
-/* Stored rows as they lie in the file, part after part. */
+/* A matrix as floats, eight rows side by side: 4 bytes a value, whatever the file has. Unpacking in
+ * each product instead would save memory and cost 4 ns a value, ten times the product of one row. */
 struct weight {
-    int n_parts;
-    struct tensor parts[REF_MAX_PARTS]; /* data owned */
-    int64_t n, k;                       /* [n, k]: n is the sum over the parts */
+    int64_t n, k;  /* [n, k]: n is the sum over the parts */
+    float *panels; /* [n / 8 rounded up, k, 8] owns; rows past n are 0 */
 };
 
 /* The device. Belongs to the rank's thread; helpers of one operation only read it. */
@@ -58,9 +57,12 @@ void ref_gather(struct backend *b, int32_t c, const float *x, const float *delta
                 float *out_delta);
 void ref_choose(struct backend *b, const float *logits, struct chosen *out);
 /* ref_matmul.c */
+struct weight *ref_pack(struct backend *b, const struct tensor *parts, int n_parts,
+                        enum weight_shape shape, struct err *err);
+void ref_unpack(struct backend *b, struct weight *w);
 void ref_matmul(struct backend *b, int32_t rows, const void *in, const struct weight *w,
                 float *out);
-void ref_weight_row(const struct weight *w, int64_t row, float *out); /* [k] */
+void ref_weight_row(const struct weight *w, int64_t row, float *out); /* out [k] */
 /* ref_attention.c */
 size_t ref_block_bytes(struct backend *b, const struct attention_shape *shape);
 int ref_pool_open(struct backend *b, const struct attention_shape *shape, struct err *err);

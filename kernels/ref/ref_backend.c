@@ -1,8 +1,8 @@
 /* ref_backend.c - the reference backend: life, memory, threads, operation table.
  *
  * Every operation in plain loops: the definition of correct, against which the others are tested.
- * Activations are floats, weights stay in the bytes of the file and are unpacked row by row where
- * they are used, every sum is one chain of doubles in ascending order. So a result depends on its
+ * Activations and weights are floats (the values that quant.c reads out of the file), every sum is
+ * one chain of doubles in ascending order. So a result depends on its
  * own inputs alone, never on the number of rows beside it, on chunks, or on threads.
  *
  * It is plain, not slow on purpose: the sums of eight outputs run side by side in vector lanes
@@ -158,41 +158,6 @@ static size_t q_bytes(struct backend *b, int32_t rows)
     return (size_t)rows * (size_t)s->n_heads * (size_t)s->head_dim * sizeof(float);
 }
 
-static void unpack_weight(struct backend *b, struct weight *w)
-{
-    (void)b;
-    if (w == NULL)
-        return;
-    for (int i = 0; i < w->n_parts; i++)
-        try_free(MEM_MODEL, (void *)(uintptr_t)w->parts[i].data);
-    xfree(w);
-}
-
-/* Both shapes are stacked here: gate_up rows are [gate F, up F], which is what ref_act reads. */
-static struct weight *pack_weight(struct backend *b, const struct tensor *parts, int n_parts,
-                                  enum weight_shape shape, struct err *err)
-{
-    ASSERT(n_parts >= 1 && n_parts <= REF_MAX_PARTS);
-    ASSERT(shape == WEIGHT_PLAIN || (n_parts == 2 && parts[0].n == parts[1].n));
-    struct weight *w = xcalloc(1, sizeof(*w));
-
-    w->k = parts[0].k;
-    for (int i = 0; i < n_parts; i++) {
-        size_t size_bytes = (size_t)parts[i].n * tensor_row_bytes(parts[i].type, parts[i].k);
-        ASSERT(parts[i].k == w->k);
-        void *copy = try_malloc(MEM_MODEL, size_bytes);
-        if (copy == NULL) {
-            unpack_weight(b, w);
-            return err_null(err, "ref: no memory for a weight of %zu bytes", size_bytes);
-        }
-        memcpy(copy, parts[i].data, size_bytes);
-        w->parts[w->n_parts] = parts[i];
-        w->parts[w->n_parts++].data = copy;
-        w->n += parts[i].n;
-    }
-    return w;
-}
-
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 static void step_begin(struct backend *b, const struct plan *plan)
@@ -218,8 +183,8 @@ const struct backend_ops ref_backend_ops = {
     .upload = copy_memory,
     .download = copy_memory,
     .act_bytes = act_bytes,
-    .pack = pack_weight,
-    .unpack = unpack_weight,
+    .pack = ref_pack,
+    .unpack = ref_unpack,
     .block_bytes = ref_block_bytes,
     .pool_open = ref_pool_open,
     .pool_close = ref_pool_close,

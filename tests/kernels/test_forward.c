@@ -13,11 +13,18 @@ enum { N = 90, BLOCK = 16, N_BLOCKS = 64, CONTEXT = 256, MAX_ROWS = 192 };
 
 static struct subject subjects[8];
 static int n_subjects;
+// clang-format off
 static const struct mkmodel_options shapes[] = {
-    {"llama", TENSOR_Q4_1, 3, 64, 4, 2, 32, 96, 256, 5, false, false, false},
-    {"qwen2", TENSOR_Q4_K, 2, 256, 4, 1, 64, 512, 256, 6, true, true, false},
-    {"llama", TENSOR_BF16, 2, 96, 6, 3, 16, 160, 256, 7, true, false, true},
+    {.architecture = "llama", .type = TENSOR_Q4_1, .layers = 3, .width = 64, .heads = 4,
+     .kv_heads = 2, .head_dim = 32, .inner = 96, .context = CONTEXT, .seed = 5},
+    {.architecture = "qwen2", .type = TENSOR_Q4_K, .layers = 2, .width = 256, .heads = 4,
+     .kv_heads = 1, .head_dim = 64, .inner = 512, .context = CONTEXT, .seed = 6,
+     .untied = true, .qkv_bias = true},
+    {.architecture = "llama", .type = TENSOR_BF16, .layers = 2, .width = 96, .heads = 6,
+     .kv_heads = 3, .head_dim = 16, .inner = 160, .context = CONTEXT, .seed = 7,
+     .untied = true, .rope_factors = true},
 };
+// clang-format on
 
 static struct plan_limits limits(void)
 {

@@ -10,8 +10,16 @@
 #include "runner/rank.h"
 #include "tests/kernels/tiny.h"
 
-static const struct mkmodel_options shape = {"llama", TENSOR_Q8_0, 2, 64,    4,     2,    16,
-                                             96,      256,         5, false, false, false};
+static const struct mkmodel_options shape = {.architecture = "llama",
+                                             .type = TENSOR_Q8_0,
+                                             .layers = 2,
+                                             .width = 64,
+                                             .heads = 4,
+                                             .kv_heads = 2,
+                                             .head_dim = 16,
+                                             .inner = 96,
+                                             .context = 256,
+                                             .seed = 5};
 
 static struct runner_config small_config(void)
 {
