@@ -18,6 +18,7 @@ struct sched {
     int32_t block_size, n_blocks, n_context;
     uint64_t next_arrival;
     uint64_t planned_before; /* arrivals below this were there when the last step was planned */
+    int64_t n_looked;        /* tokens looked at in the cache for the step that is being made */
     bool has_preempted;      /* in the step that is being made */
     bool is_backlogged;      /* somebody in the queue was looked at and had to stay */
     /* figures */

@@ -52,6 +52,31 @@ static void test_eight_clients_with_one_new_prefix_cost_one_prefill(void **state
     world_free(w);
 }
 
+static void test_a_crowd_of_followers_costs_one_prefill_too(void **state)
+{
+    (void)state;
+    enum { CROWD = 300 }; /* more than a step looks at */
+    struct shape shape = small_shape;
+    shape.pool = 512;
+    shape.queue = CROWD;
+    struct world *w = world_new(shape);
+    struct client *c[CROWD];
+    int32_t ids[PREFIX + 20];
+
+    for (int i = 0; i < CROWD; i++) {
+        fill_shared(ids, PREFIX + 20, i);
+        c[i] = submit(w, ids, PREFIX + 20, (uint64_t)i, 3);
+    }
+    drain(w);
+    /* at most: some of the questions begin alike */
+    assert_true(stats_of(w).computed_prompt_tokens <= PREFIX + CROWD * 20);
+    for (int i = 1; i < CROWD; i++)
+        assert_true(c[i]->first_at >= c[i - 1]->first_at);
+    fill_shared(ids, PREFIX + 20, CROWD - 1);
+    assert_as_alone(c[CROWD - 1], ids, PREFIX + 20, CROWD - 1, 3);
+    world_free(w);
+}
+
 static void test_the_first_follower_leads_when_its_leader_is_gone(void **state)
 {
     (void)state;
@@ -90,7 +115,7 @@ static void submit_urgent(struct client *c, const int32_t *ids, int32_t n, int32
     assert_int_equal(submit_full(c, ids, n, 0, BYTES(""), &o, NULL), SUBMIT_OK);
 }
 
-/* Turn of the first output of an urgent follower behind a leader of no urgency and others between. */
+/* Turn of the first output of an urgent follower: its leader is not urgent, others are between. */
 static int32_t first_of_urgent(int32_t priority)
 {
     struct shape shape = small_shape;
@@ -606,6 +631,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_eight_clients_with_one_new_prefix_cost_one_prefill),
+        cmocka_unit_test(test_a_crowd_of_followers_costs_one_prefill_too),
         cmocka_unit_test(test_the_first_follower_leads_when_its_leader_is_gone),
         cmocka_unit_test(test_a_leader_has_the_priority_of_those_who_wait_for_it),
         cmocka_unit_test(test_priority_goes_before_arrival_and_arrival_decides_among_equals),
