@@ -41,12 +41,15 @@ static void add_item(struct build *build, struct entry *entry, struct token_run 
 struct build *build_new(const struct keyspace_config *config, const struct stream *s,
                         struct entry *prompt)
 {
+    struct build_item *items = try_malloc(MEM_KEY, (s->n + 1) * sizeof *items);
+    if (items == NULL)
+        return NULL;
     struct build *build = xcalloc(1, sizeof *build);
     build->tokenizer = config->tokenizer;
     build->chat = config->chat;
     build->chat_error = config->chat_error;
     build->n_context = config->n_context;
-    build->items = xcalloc(s->n + 1, sizeof *build->items);
+    build->items = items;
     for (size_t i = 0; i < s->n; i++)
         add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
     if (prompt != NULL)
@@ -65,7 +68,7 @@ void build_free(struct build *build)
         token_run_put(item->made);
         ids_free(&item->text_ids);
     }
-    xfree(build->items);
+    try_free(MEM_KEY, build->items);
     token_run_put(build->opening);
     ids_free(&build->ids);
     xfree(build);

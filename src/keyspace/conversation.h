@@ -74,7 +74,7 @@ struct build {
     char carry[4];             /* bytes of an unfinished character to be delivered first */
     int32_t n_carry;
 };
-/* prompt may be NULL. */
+/* prompt may be NULL. NULL when memory is gone. */
 struct build *build_new(const struct keyspace_config *config, const struct stream *s,
                         struct entry *prompt);
 size_t build_bytes_to_tokenise(const struct build *build);

@@ -24,16 +24,19 @@ struct branch {
     struct token_run *opening; /* borrows; of the answer */
 };
 
+/* By a table: a client may name a hundred thousand. */
 static int check_targets(const struct fork_request *r, struct err *err)
 {
-    for (int32_t i = 0; i < r->n_targets; i++) {
+    struct table *seen = table_new();
+    int rc = 0;
+    for (int32_t i = 0; i < r->n_targets && rc == 0; i++) {
         if (r->source_db == r->target_db && bytes_equal(r->source, r->targets[i]))
-            return err_set(err, "ERR source and destination objects are the same");
-        for (int32_t j = 0; j < i; j++)
-            if (bytes_equal(r->targets[j], r->targets[i]))
-                return err_set(err, "ERR destination %d is named twice", j + 1);
+            rc = err_set(err, "ERR source and destination objects are the same");
+        else if (table_put(seen, r->targets[i], seen) != NULL) /* any value: it is a set */
+            rc = err_set(err, "ERR destination %d is named twice", i + 1);
     }
-    return 0;
+    table_free(seen, NULL);
+    return rc;
 }
 
 /* 1: free to write, 0: one exists; -1: one is about to. */

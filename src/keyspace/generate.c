@@ -105,6 +105,16 @@ static int plan_prompt(const struct keyspace *ks, const struct stream *s,
     return 0;
 }
 
+/* Before anything of that size is copied. The same limit as in build.c, for the prompt alone. */
+static int check_size(const struct keyspace_config *config, struct bytes prompt, struct err *err)
+{
+    size_t most = (size_t)tokenizer_longest(config->tokenizer) * (size_t)config->n_context;
+    if (prompt.len <= most)
+        return 0;
+    return err_set(err, "ERR a prompt of %zu bytes can never fit the context of %d tokens",
+                   prompt.len, config->n_context);
+}
+
 static int has_ids_left(const struct stream *s, struct err *err)
 {
     if (s->last_id.ms != UINT64_MAX || UINT64_MAX - s->last_id.seq >= IDS_LEFT)
@@ -270,6 +280,10 @@ static void start(struct arrival *a, struct intake *intake, struct entry *resume
         return;
     }
     g->build = build_new(&a->ks->config, key->stream, g->prompt);
+    if (g->build == NULL) {
+        generation_refuse(g, "OOM no memory to walk the entries of the key");
+        return;
+    }
     g->build->is_chat = g->is_chat;
     g->build->resumes = resumed != NULL;
     tokenise(g, a->request->in_multi);
@@ -341,6 +355,11 @@ void keys_generate(struct keyspace *ks, int32_t db, struct bytes name,
     if (ks->config.engine == NULL || ks->is_shutting_down) {
         waiter_answer_error(waiter, ks->is_shutting_down ? "ERR the server is shutting down"
                                                          : "ERR no model is loaded");
+        return;
+    }
+    struct err err;
+    if (check_size(&ks->config, request->prompt, &err) < 0) {
+        waiter_answer_error(waiter, err.text);
         return;
     }
     struct arrival a = {.ks = ks, .db = db, .name = name, .request = request, .waiter = waiter};
@@ -420,9 +439,14 @@ int keys_probe(struct keyspace *ks, int32_t db, uint64_t user, struct bytes prom
     struct intake intake = {0};
     if (ks->config.engine == NULL)
         return err_set(err, "ERR no model is loaded");
-    if (plan_prompt(ks, s ? s : &empty, &request, &intake, err) < 0)
+    if (check_size(&ks->config, prompt, err) < 0 ||
+        plan_prompt(ks, s ? s : &empty, &request, &intake, err) < 0)
         return -1;
     struct build *build = build_new(&ks->config, s ? s : &empty, intake.prompt);
+    if (build == NULL) {
+        entry_put(intake.prompt);
+        return err_set(err, "OOM no memory to walk the entries of the key");
+    }
     build->is_chat = intake.is_chat;
     build_run(build);
     struct cache_namespace ns = namespace_of(ks, user);

@@ -127,14 +127,11 @@ int64_t keys_xdel(struct keyspace *ks, int32_t db, struct bytes name, const stru
                   int32_t n, struct err *err)
 {
     struct key *key = keys_lookup(ks, db, name);
-    int64_t n_deleted = 0;
     if (key == NULL)
         return 0;
     if (key_refuse_busy(key, err) < 0)
         return -1;
-    for (int32_t i = 0; i < n; i++)
-        n_deleted += stream_delete(key->stream, ids[i]);
-    return n_deleted;
+    return (int64_t)stream_delete_all(key->stream, ids, (size_t)n);
 }
 
 int64_t keys_xtrim(struct keyspace *ks, int32_t db, struct bytes name,

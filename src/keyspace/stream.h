@@ -118,6 +118,8 @@ bool stream_reserve(struct stream *s, size_t more);
 /* Hands the entry over; its id must be above last_id. */
 void stream_append(struct stream *s, struct entry *entry);
 bool stream_delete(struct stream *s, struct stream_id id);
+/* The same for many in one pass; the number that were there. */
+size_t stream_delete_all(struct stream *s, const struct stream_id *ids, size_t n);
 
 enum trim_kind { TRIM_NONE, TRIM_MAXLEN, TRIM_MINID };
 struct stream_trim {

@@ -30,6 +30,7 @@ struct fixture {
     struct runner runner;
     const char *says; /* what is still to be said, NUL-terminated */
     bool never_ends;  /* after that: "x" for ever */
+    bool fails;       /* the next steps fail */
     int32_t n_samples;
     struct chosen samples[16];
     bool is_running;
@@ -52,6 +53,10 @@ static inline bool fx_poll(struct runner *r, struct runner_done *done)
     if (!fx->is_running)
         return false;
     fx->is_running = false;
+    if (fx->fails) {
+        *done = (struct runner_done){.failed = true, .error = "the device is gone"};
+        return true;
+    }
     *done = (struct runner_done){.n_samples = fx->n_samples, .samples = fx->samples};
     return true;
 }

@@ -1,5 +1,6 @@
 /* test_conversation.c - GEN from prompt to end entry: kinds, rules of going on, pieces, tokens. */
 #include "keys_fixture.h"
+#include <poll.h>
 #include "keyspace/conversation.h"
 
 /* The ids that a GEN on this key would send to the model now, control tokens spelled. */
@@ -487,6 +488,113 @@ static void test_a_long_prompt_is_tokenised_by_a_job_and_its_ids_stay(void **sta
     fx_close_all(&fx);
 }
 
+/* Two children that share entries whose ids are not made yet, each with a job on a real thread: what
+ * one installs, the other's job must not be reading. */
+static void test_jobs_on_threads_share_entries(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct err err;
+    static char text[3000];
+    struct bytes target = BYTES("x");
+    struct fork_request fork = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
+    fx_open(&fx, "");
+    jobs_free(fx.jobs);
+    fx.jobs = keyspace_options(fx.ks)->jobs = jobs_new(2);
+    memset(text, 'a', sizeof text - 1);
+    fx_text(&fx, "k", text);
+    assert_int_equal(keys_fork(fx.ks, &fork, &err), 1);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
+    fx_gen(&fx, &d, (struct gen_args){.key = "x", .prompt = "p"});
+    while (jobs_pending(fx.jobs) > 0) {
+        struct pollfd fd = {.fd = jobs_fd(fx.jobs), .events = POLLIN};
+        assert_int_equal(poll(&fd, 1, 10000), 1);
+        fx_turn(&fx);
+    }
+    fx_finish(&fx);
+    assert_int_equal(c.kind, GEN_ANSWER_TEXT);
+    assert_int_equal(d.kind, GEN_ANSWER_TEXT);
+    expect_bytes(last_field(&fx, "x", "prompt"), "3000");
+    fx_close_all(&fx);
+}
+
+static void test_a_prompt_that_can_never_fit_is_refused_before_it_is_copied(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    size_t len = 1 << 20;
+    char *text = xcalloc(len + 1, 1);
+    memset(text, 'a', len);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text});
+    expect_error(&c, "ERR a prompt of 1048576 bytes can never fit the context of 4096 tokens");
+    assert_int_equal(jobs_pending(fx.jobs), 0);
+    xfree(text);
+    fx_close_all(&fx);
+}
+
+static void test_a_gen_without_memory_is_refused_and_leaves_no_key(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    for (uint64_t n = 1; n <= 3; n++) { /* prompt, room in the stream, the walk */
+        mem_fail_at(n, false);
+        fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
+        mem_fail_at(0, false);
+        expect_error(&c, "OOM ");
+        assert_null(fx_key(&fx, "k"));
+        assert_int_equal(keys_n_generating(fx.ks), 0);
+    }
+    fx_close_all(&fx);
+}
+
+static void test_an_end_entry_without_memory_says_so(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "abc");
+    fx.never_ends = true;
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
+    fx_turns(&fx, 4);
+    mem_fail_at(1, false);
+    (void)keys_cancel(fx.ks, 0, BYTES("k"));
+    mem_fail_at(0, false);
+    fx_turn(&fx);
+    expect_error(&c, "GENFAILED ");
+    expect_bytes(last_field(&fx, "k", "finish"), "error");
+    fx_close_all(&fx);
+}
+
+static void test_a_failed_answer_may_be_started_again(void **state)
+{
+    static const char *const templates[] = {"chatml", "llama-2", "gemma"};
+    for (size_t i = 0; i < 3; i++) {
+        struct fixture fx;
+        struct client c;
+        struct err err;
+        fx_open(&fx, "abc");
+        keyspace_options(fx.ks)->chat = chat_find(templates[i], &err);
+        fx.never_ends = true;
+        fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "q", .role = "user"});
+        fx_turns(&fx, 4);
+        fx.fails = true;
+        fx_finish(&fx);
+        expect_error(&c, "GENFAILED ");
+        assert_non_null(strstr(c.text, "the device is gone"));
+        fx.fails = fx.never_ends = false;
+        fx.says = "better";
+        fx_gen(&fx, &c, (struct gen_args){.key = "k"});
+        fx_finish(&fx);
+        assert_string_equal(c.text, "better");
+        fx.says = "and on";
+        fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "r"});
+        fx_finish(&fx);
+        assert_string_equal(c.text, "and on");
+        fx_close_all(&fx);
+    }
+}
+
 static void test_a_gen_is_refused_where_entry_ids_run_out(void **state)
 {
     struct fixture fx;
@@ -659,6 +767,11 @@ int main(void)
         cmocka_unit_test(test_del_of_a_key_that_tokenises_answers_and_counts_nothing),
         cmocka_unit_test(test_inside_multi_the_id_comes_at_once_and_a_refusal_is_an_end_entry),
         cmocka_unit_test(test_a_long_prompt_is_tokenised_by_a_job_and_its_ids_stay),
+        cmocka_unit_test(test_jobs_on_threads_share_entries),
+        cmocka_unit_test(test_a_prompt_that_can_never_fit_is_refused_before_it_is_copied),
+        cmocka_unit_test(test_a_gen_without_memory_is_refused_and_leaves_no_key),
+        cmocka_unit_test(test_an_end_entry_without_memory_says_so),
+        cmocka_unit_test(test_a_failed_answer_may_be_started_again),
         cmocka_unit_test(test_a_gen_is_refused_where_entry_ids_run_out),
         cmocka_unit_test(test_geninfo_follows_a_key_from_none_to_idle_and_beyond_its_removal),
         cmocka_unit_test(test_cancel_keeps_the_partial_text),

@@ -131,6 +131,19 @@ static void test_a_deleted_entry_leaves_order_and_counters(void **state)
     stream_free(s);
 }
 
+static void test_many_are_deleted_in_one_pass_each_counted_once(void **state)
+{
+    struct stream *s = stream_of(6);
+    struct stream_id ids[] = {{5, 0}, {2, 0}, {9, 0}, {5, 0}, {1, 0}};
+    assert_int_equal(stream_delete_all(s, ids, 5), 3);
+    assert_int_equal(s->n, 3);
+    expect_id(stream_entry(s, 0)->id, 3, 0);
+    expect_id(stream_entry(s, 1)->id, 4, 0);
+    expect_id(stream_entry(s, 2)->id, 6, 0);
+    expect_id(s->max_deleted, 5, 0);
+    stream_free(s);
+}
+
 static void test_deleting_the_last_does_not_lower_the_last_id(void **state)
 {
     struct stream *s = stream_of(2);
@@ -276,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_an_entry_keeps_bytes_of_any_value),
         cmocka_unit_test(test_an_entry_without_memory_is_null),
         cmocka_unit_test(test_a_deleted_entry_leaves_order_and_counters),
+        cmocka_unit_test(test_many_are_deleted_in_one_pass_each_counted_once),
         cmocka_unit_test(test_deleting_the_last_does_not_lower_the_last_id),
         cmocka_unit_test(test_trim_by_length_takes_the_oldest),
         cmocka_unit_test(test_trim_by_id_keeps_that_id),
