@@ -30,7 +30,7 @@ static bool catch_one(enum plant plant, int number)
 {
     struct run_result r;
     plant_chosen = plant;
-    run_worlds(1, WITHIN, OPS_EACH, true, &r);
+    run_worlds(false, 1, WITHIN, OPS_EACH, true, &r);
     if (r.is_wrong)
         printf("ok %d - %s: caught after %" PRId64 " operations (%s)\n", number, NAMES[plant],
                r.n_ops, r.fault);
@@ -46,10 +46,10 @@ static void print_shrunk(enum plant plant)
     struct run_result r;
     struct script s;
     plant_chosen = plant;
-    run_worlds(1, WITHIN, OPS_EACH, true, &r);
+    run_worlds(false, 1, WITHIN, OPS_EACH, true, &r);
     if (!r.is_wrong)
         return;
-    script_draw(&s, r.seed, OPS_EACH);
+    script_draw(&s, false, r.seed, OPS_EACH);
     run_shrink(&s, r.at, SHRINK_TRIES);
     script_print(&s, stdout);
     script_free(&s);
@@ -59,7 +59,7 @@ static bool is_clean(int number)
 {
     struct run_result r;
     plant_chosen = PLANT_NONE;
-    run_worlds(1, CLEAN_OPS, OPS_EACH, false, &r);
+    run_worlds(false, 1, CLEAN_OPS, OPS_EACH, false, &r);
     printf("%s %d - no fault planted: %" PRId64 " operations are clean\n",
            r.is_wrong ? "not ok" : "ok", number, r.n_ops);
     if (r.is_wrong)

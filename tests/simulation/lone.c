@@ -98,10 +98,10 @@ static void append(struct lone *l, int32_t id)
     l->ids[l->n_ids++] = id;
 }
 
-void lone_run(struct lone *l, const int32_t *ids, int32_t n, const struct gen_options *options,
-              int32_t n_context, int32_t n_letters)
+void lone_run(struct lone *l, const int32_t *ids, int32_t n, int32_t n_resumed,
+              const struct gen_options *options, int32_t n_context, int32_t n_letters)
 {
-    *l = (struct lone){.n_prompt = n};
+    *l = (struct lone){.n_prompt = n - n_resumed, .n_text = n_resumed};
     uint64_t fold = 0;
     for (int32_t i = 0; i < n; i++) {
         append(l, ids[i]);

@@ -48,8 +48,9 @@ struct lone {
     int32_t n_text;         /* generated ids that stand for the final text: less after a cut */
     enum gen_finish finish; /* by itself: GEN_STOP or GEN_LENGTH */
 };
-/* Generates to the end. ids [n], 0 < n < n_context <= LONE_MAX_IDS. */
-void lone_run(struct lone *l, const int32_t *ids, int32_t n, const struct gen_options *options,
-              int32_t n_context, int32_t n_letters);
+/* Generates to the end. ids [n], of which the last n_resumed count as generated;
+ * 0 < n - n_resumed, n < n_context <= LONE_MAX_IDS. */
+void lone_run(struct lone *l, const int32_t *ids, int32_t n, int32_t n_resumed,
+              const struct gen_options *options, int32_t n_context, int32_t n_letters);
 
 #endif

@@ -33,7 +33,9 @@ static void add_figures(struct run_result *r, const struct world *w)
 static void play(const struct script *s, const struct tokenizer *t, bool trace,
                  struct run_result *r)
 {
-    struct world *w = world_new(&s->config, t);
+    const struct rig *rig = s->config.n_keys > 0 ? &keys_rig : &engine_rig;
+    void *it = rig->make(&s->config, t);
+    struct world *w = rig->world(it);
     r->n_worlds++;
     for (r->at = 0; r->at < s->n_ops && !world_is_wrong(w); r->at++) {
         r->n_ops++;
@@ -42,25 +44,26 @@ static void play(const struct script *s, const struct tokenizer *t, bool trace,
             script_print_op(&s->ops[r->at], stdout);
             fflush(stdout);
         }
-        world_apply(w, &s->ops[r->at]);
+        rig->apply(it, &s->ops[r->at]);
         if (trace) {
             printf("   | ");
             world_print(w, stdout);
         }
     }
-    world_drain(w);
+    rig->drain(it);
     add_figures(r, w);
     if (world_is_wrong(w)) {
         r->is_wrong = true;
         memcpy(r->fault, w->fault, sizeof r->fault);
         return;
     }
-    world_free(w);
+    rig->free(it);
 }
 
 /* What the child is to do. */
 struct job {
     const struct script *script; /* or NULL: worlds */
+    bool with_keys;
     uint64_t seed;
     int64_t n_ops;
     int32_t ops_each;
@@ -79,7 +82,7 @@ static void work(const struct job *job, struct run_result *r)
     } else {
         for (r->seed = job->seed; r->n_ops < job->n_ops && !r->is_wrong; r->seed++) {
             struct script s;
-            script_draw(&s, r->seed, job->ops_each);
+            script_draw(&s, job->with_keys, r->seed, job->ops_each);
             play(&s, t, job->trace, r);
             script_free(&s);
             if (r->is_wrong)
@@ -120,10 +123,10 @@ static void run_job(const struct job *job, bool quiet, struct run_result *result
     }
 }
 
-void run_worlds(uint64_t seed, int64_t n_ops, int32_t ops_each, bool quiet,
+void run_worlds(bool with_keys, uint64_t seed, int64_t n_ops, int32_t ops_each, bool quiet,
                 struct run_result *result)
 {
-    struct job job = {.seed = seed, .n_ops = n_ops, .ops_each = ops_each};
+    struct job job = {.with_keys = with_keys, .seed = seed, .n_ops = n_ops, .ops_each = ops_each};
     run_job(&job, quiet, result);
 }
 

@@ -17,6 +17,7 @@ struct world_config {
     int32_t hash_bits;
     int32_t n_roots;
     int32_t roots_seed;
+    int32_t n_keys; /* names of the keyspace; 0: the engine alone */
 };
 
 enum op_kind {
@@ -30,6 +31,21 @@ enum op_kind {
     OP_CLOCK,    /* time passes */
     OP_STEP,     /* one turn of the engine */
     OP_IDLE,     /* turns until nothing is left, within a bound */
+    /* on keys, beside CLEAR, CLOCK, STEP and IDLE */
+    OP_KEY_ADD,   /* an entry */
+    OP_KEY_GEN,   /* a client that waits, or not */
+    OP_KEY_AGAIN, /* the same GEN as the last one on that key */
+    OP_KEY_LEAVE, /* a client that waits is gone */
+    OP_KEY_FORK,
+    OP_KEY_CANCEL,
+    OP_KEY_DELETE,
+    OP_KEY_EXPIRE,
+    OP_KEY_PERSIST,
+    OP_KEY_RENAME,
+    OP_KEY_XDEL,
+    OP_KEY_XTRIM,
+    OP_KEY_FLUSH,
+    OP_KEY_READ, /* XRANGE or XREAD of all */
     OP_N_KINDS
 };
 
@@ -53,6 +69,19 @@ enum {
     /* STEP */ ARG_DONE = 0,
     ARG_FAIL = 1,
     ARG_LATE = 2,
+    /* on keys: 0 is the name; ADD and GEN share LENGTH, VARIANT (ADD: 0 is an entry without a
+       meaning) and EXTRA with GEN above */
+    KEY_ROOT = 4,
+    KEY_MODE = 8, /* GEN: enum key_mode */
+    KEY_NO_PROMPT = 10,
+    KEY_TARGET = 1,     /* FORK, RENAME */
+    KEY_TARGET_TOO = 2, /* FORK; -1: none */
+    KEY_AT = 3,         /* FORK; -1: none */
+    KEY_REPLACE = 4,    /* FORK */
+    KEY_ONLY_NEW = 2,   /* RENAME */
+    KEY_MS = 1,         /* EXPIRE */
+    KEY_INDEX = 1,      /* XDEL: which entry; XTRIM: how many stay */
+    KEY_REVERSE = 1,    /* READ */
 };
 enum op_flag {
     FLAG_IGNORE_EOS = 1,
@@ -62,6 +91,7 @@ enum op_flag {
     FLAG_BAN_A = 16,
     FLAG_STOPS = 32,
 };
+enum key_mode { KEY_WAITS, KEY_ASYNC, KEY_BLOCKS, KEY_N_MODES };
 enum op_react { REACT_NONE, REACT_CANCEL, REACT_FORK, REACT_CONTINUE, REACT_N };
 
 struct op {
@@ -75,7 +105,10 @@ struct script {
     int32_t n_ops, cap;
 };
 
-void script_draw(struct script *s, uint64_t seed, int32_t n_ops);
+/* draw.c */
+void script_draw(struct script *s, bool with_keys, uint64_t seed, int32_t n_ops);
+
+/* script.c */
 void script_add(struct script *s, const struct op *op);
 void script_copy(struct script *to, const struct script *from);
 void script_free(struct script *s);

@@ -1,10 +1,11 @@
 /* simulation.c - a million operations from one seed against the real engine and cache.
  *
- *   simulation [--seed S] [--ops N] [--each N]   worlds from seed S on, N operations in all
- *   simulation --seed S --trace                  that world, operation by operation
- *   simulation --script FILE [--trace]           a script
+ *   simulation [--keys] [--seed S] [--ops N] [--each N]   worlds from seed S on, N operations
+ *   simulation [--keys] --seed S --trace                  that world, operation by operation
+ *   simulation --script FILE [--trace]                    a script
  *
- * Without arguments it is a test: a million operations, then every script of scripts/. A failing
+ * Without arguments it is a test: a million operations on the engine alone, some more through keys,
+ * then every script of scripts/. A failing
  * world is shrunk and printed as a script, to be kept there once its fault is mended. */
 #include <dirent.h>
 #include <stdio.h>
@@ -13,14 +14,14 @@
 #include <time.h>
 #include "run.h"
 
-enum { OPS = 1000000, OPS_EACH = 500, SHRINK_TRIES = 3000 };
+enum { OPS = 1000000, KEY_OPS = 300000, OPS_EACH = 500, SHRINK_TRIES = 3000 };
 
 struct request {
     uint64_t seed;
     int64_t n_ops;
     int32_t ops_each;
     const char *script;
-    bool trace;
+    bool trace, with_keys;
 };
 
 static double seconds(void)
@@ -36,7 +37,7 @@ static void print_failing(const struct request *q, const struct run_result *r)
     struct run_result shrunk;
     char path[64];
     printf("# seed %llu, after %d operations: %s\n", (unsigned long long)r->seed, r->at, r->fault);
-    script_draw(&s, r->seed, q->ops_each);
+    script_draw(&s, q->with_keys, r->seed, q->ops_each);
     run_shrink(&s, r->at, SHRINK_TRIES);
     run_script(&s, false, true, &shrunk);
     printf("# shrunk to %d operations: %s\n", s.n_ops, shrunk.fault);
@@ -55,11 +56,12 @@ static bool run_many(const struct request *q, int number)
 {
     struct run_result r;
     double start = seconds();
-    run_worlds(q->seed, q->n_ops, q->ops_each, false, &r);
+    run_worlds(q->with_keys, q->seed, q->n_ops, q->ops_each, false, &r);
     double took = seconds() - start;
-    printf("%s %d - %lld operations in %lld worlds from seed %llu: %.0f operations/s\n",
-           r.is_wrong ? "not ok" : "ok", number, (long long)r.n_ops, (long long)r.n_worlds,
-           (unsigned long long)q->seed, (double)r.n_ops / took);
+    printf("%s %d - %s: %lld operations in %lld worlds from seed %llu: %.0f operations/s\n",
+           r.is_wrong ? "not ok" : "ok", number, q->with_keys ? "keys" : "engine",
+           (long long)r.n_ops, (long long)r.n_worlds, (unsigned long long)q->seed,
+           (double)r.n_ops / took);
     printf("# %llu generations, %llu steps, %llu rows; %llu block hits, %llu copies, %llu "
            "evictions, %llu preemptions, %llu merged, %llu rejected matches\n",
            (unsigned long long)r.n_accepted, (unsigned long long)r.n_steps,
@@ -93,7 +95,7 @@ static bool trace_one(const struct request *q)
 {
     struct script s;
     struct run_result r;
-    script_draw(&s, q->seed, q->ops_each);
+    script_draw(&s, q->with_keys, q->seed, q->ops_each);
     run_script(&s, true, false, &r);
     printf("%s\n", r.is_wrong ? r.fault : "nothing was wrong");
     script_free(&s);
@@ -113,8 +115,12 @@ static int run_tests(const struct request *q)
     char folder[1024], path[2048];
     snprintf(folder, sizeof folder, "%s/tests/simulation/scripts", top ? top : ".");
     int n = scandir(folder, &entries, is_script, alphasort), number = 1;
-    printf("1..%d\n", 1 + (n > 0 ? n : 0));
+    printf("1..%d\n", 2 + (n > 0 ? n : 0));
+    struct request keys = *q;
+    keys.with_keys = true;
+    keys.n_ops = KEY_OPS;
     bool ok = run_many(q, number++);
+    ok &= run_many(&keys, number++);
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
         ok &= replay(path, false, number++);
@@ -127,14 +133,17 @@ static int run_tests(const struct request *q)
 int main(int argc, char **argv)
 {
     struct request q = {.seed = 1, .n_ops = OPS, .ops_each = OPS_EACH};
+    bool is_run = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--trace") == 0)
             q.trace = true;
+        else if (strcmp(argv[i], "--keys") == 0)
+            q.with_keys = is_run = true;
         else if (strcmp(argv[i], "--seed") == 0 && ++i)
-            q.seed = strtoull(value, NULL, 10);
+            q.seed = strtoull(value, NULL, 10), is_run = true;
         else if (strcmp(argv[i], "--ops") == 0 && ++i)
-            q.n_ops = strtoll(value, NULL, 10);
+            q.n_ops = strtoll(value, NULL, 10), is_run = true;
         else if (strcmp(argv[i], "--each") == 0 && ++i)
             q.ops_each = (int32_t)strtol(value, NULL, 10);
         else if (strcmp(argv[i], "--script") == 0 && ++i)
@@ -146,5 +155,7 @@ int main(int argc, char **argv)
         return replay(q.script, q.trace, 1) ? 0 : 1;
     if (q.trace)
         return trace_one(&q) ? 0 : 1;
+    if (is_run)
+        return run_many(&q, 1) ? 0 : 1;
     return run_tests(&q);
 }

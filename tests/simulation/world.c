@@ -12,6 +12,7 @@
 #include "base/mem.h"
 
 enum { ROOT_IDS = 160, CALLBACK_TRIES = 2 };
+_Static_assert(WORLD_PROMPT >= 2 * ROOT_IDS, "a root and what is added");
 
 void world_fault(struct world *w, const char *format, ...)
 {
@@ -52,7 +53,7 @@ static void make_roots(struct world *w)
     }
 }
 
-struct world *world_new(const struct world_config *config, const struct tokenizer *tokenizer)
+void *world_new(const struct world_config *config, const struct tokenizer *tokenizer)
 {
     struct world *w = xcalloc(1, sizeof *w);
     struct err err = {""};
@@ -83,8 +84,9 @@ struct world *world_new(const struct world_config *config, const struct tokenize
     return w;
 }
 
-void world_free(struct world *w)
+void world_free(void *rig)
 {
+    struct world *w = rig;
     w->toy.runner.close(&w->toy.runner);
     engine_free(w->engine);
     toy_done(&w->toy);
@@ -115,8 +117,8 @@ static void keep_ended(struct world *w, struct branch *b)
 }
 
 /* What the rules say about ids [n]: SUBMIT_QUEUE_FULL aside. */
-static enum submit_error expect(const struct world *w, int32_t n, int32_t n_resumed,
-                                const struct gen_options *options)
+enum submit_error world_expect(const struct world *w, int32_t n, int32_t n_resumed,
+                               const struct gen_options *options)
 {
     int32_t n_prompt = n - n_resumed, size = w->config.block_size;
     int64_t growth = w->config.n_context - n_prompt;
@@ -156,7 +158,7 @@ static void submit(struct world *w, const int32_t *ids, int32_t n, int32_t n_res
                    const struct gen_options *options, int32_t user, enum op_react react)
 {
     static const struct gen_events events = {on_output, on_end};
-    enum submit_error expected = expect(w, n, n_resumed, options);
+    enum submit_error expected = world_expect(w, n, n_resumed, options);
     struct err err = {""};
     struct gen *g;
     if (w->n_live == WORLD_MAX_LIVE)
@@ -165,7 +167,8 @@ static void submit(struct world *w, const int32_t *ids, int32_t n, int32_t n_res
     *b = (struct branch){.world = w, .options = *options, .react = react};
     b->ns = (struct cache_namespace){.model_digest = 7, .user = (uint64_t)user};
     if (expected == SUBMIT_OK)
-        lone_run(&b->lone, ids, n - n_resumed, options, w->config.n_context, w->config.n_letters);
+        lone_run(&b->lone, ids, n - n_resumed, 0, options, w->config.n_context,
+                 w->config.n_letters);
     enum submit_error got = engine_submit(w->engine, &b->ns, ids, n, n_resumed, BYTES(""), options,
                                           &events, b, &g, &err);
     check_refusal(w, got, expected);
@@ -175,7 +178,7 @@ static void submit(struct world *w, const int32_t *ids, int32_t n, int32_t n_res
         xfree(b); /* accepted against the rules: a fault, nothing is called any more */
 }
 
-static struct gen_options options_of(const struct op *op)
+struct gen_options world_options(const struct op *op)
 {
     static const struct bytes stops[] = {{"ab", 2}, {"bb", 2}, {"caac", 4}, {"b", 1}};
     static const struct plan_bias ban_a[] = {{.id = 1, .value = -INFINITY}};
@@ -250,31 +253,31 @@ static void on_end(void *owner, const struct gen_end *end)
 
 /* ---- operations --------------------------------------------------------------------------------- */
 
-/* ids [2 * ROOT_IDS] <- the operation's part of the root, one token in twelve changed, some added. */
-static int32_t make_prompt(const struct world *w, const struct op *op, int32_t *ids)
+/* ids [WORLD_PROMPT] <- the operation's part of the root, one token in twelve changed, some added. */
+int32_t world_make_prompt(const struct world *w, int32_t number, const struct op *op, int32_t *ids)
 {
-    const int32_t *root = w->roots[op->args[ARG_TARGET] % w->config.n_roots];
+    const int32_t *root = w->roots[number % w->config.n_roots];
     int32_t n = op->args[ARG_LENGTH] < ROOT_IDS ? op->args[ARG_LENGTH] : ROOT_IDS;
     struct rng r = rng_from((uint64_t)op->args[ARG_VARIANT]);
     for (int32_t i = 0; i < n; i++) {
         bool changed = op->args[ARG_VARIANT] && rng_below(&r, 12) == 0;
         ids[i] = changed ? 1 + (int32_t)rng_below(&r, 3) : root[i];
     }
-    for (int32_t i = 0; i < op->args[ARG_EXTRA] && n < 2 * ROOT_IDS; i++)
+    for (int32_t i = 0; i < op->args[ARG_EXTRA] && n < WORLD_PROMPT; i++)
         ids[n++] = 1 + (int32_t)rng_below(&r, 3);
     return n;
 }
 
 static void apply_gen(struct world *w, const struct op *op)
 {
-    int32_t ids[2 * ROOT_IDS], n = make_prompt(w, op, ids);
-    struct gen_options options = options_of(op);
+    int32_t ids[WORLD_PROMPT], n = world_make_prompt(w, op->args[ARG_TARGET], op, ids);
+    struct gen_options options = world_options(op);
     submit(w, ids, n, 0, &options, op->args[ARG_USER], (enum op_react)op->args[ARG_REACT]);
 }
 
 static void apply_probe(struct world *w, const struct op *op)
 {
-    int32_t ids[2 * ROOT_IDS], n = make_prompt(w, op, ids);
+    int32_t ids[WORLD_PROMPT], n = world_make_prompt(w, op->args[ARG_TARGET], op, ids);
     struct cache_namespace ns = {.model_digest = 7, .user = (uint64_t)op->args[ARG_USER]};
     int32_t n_held = engine_probe(w->engine, &ns, ids, n);
     if (n_held < 0 || n_held > n - 1)
@@ -287,7 +290,7 @@ static void submit_child(struct world *w, const struct branch *from, int32_t n_g
 {
     int32_t ids[LONE_MAX_IDS + 8], n = from->lone.n_prompt + n_generated;
     struct rng r = rng_from((uint64_t)op->args[ARG_VARIANT]);
-    struct gen_options options = options_of(op);
+    struct gen_options options = world_options(op);
     if (n > op->args[ARG_LENGTH])
         n = op->args[ARG_LENGTH];
     memcpy(ids, from->lone.ids, (size_t)n * sizeof *ids);
@@ -325,7 +328,7 @@ static void apply_resume(struct world *w, const struct op *op)
     }
     if (!b)
         return;
-    struct gen_options options = b->options, drawn = options_of(op);
+    struct gen_options options = b->options, drawn = world_options(op);
     options.priority = drawn.priority;
     options.deadline_us = drawn.deadline_us;
     struct lone lone = b->lone; /* b may go when the child comes */
@@ -371,8 +374,9 @@ static void run_until_idle(struct world *w)
         world_fault(w, "S3 the engine is idle and %d never ended", w->n_live);
 }
 
-void world_drain(struct world *w)
+void world_drain(void *rig)
 {
+    struct world *w = rig;
     struct engine_stats stats;
     if (world_is_wrong(w))
         return;
@@ -386,8 +390,9 @@ void world_drain(struct world *w)
                     (unsigned long long)w->n_ends);
 }
 
-void world_apply(struct world *w, const struct op *op)
+void world_apply(void *rig, const struct op *op)
 {
+    struct world *w = rig;
     switch (op->kind) {
     case OP_GEN:
         apply_gen(w, op);
@@ -419,11 +424,18 @@ void world_apply(struct world *w, const struct op *op)
     case OP_IDLE:
         run_until_idle(w);
         break;
-    case OP_N_KINDS:
+    default: /* on keys: another rig */
         break;
     }
     check_state(w);
 }
+
+static struct world *itself(void *rig)
+{
+    return rig;
+}
+
+const struct rig engine_rig = {world_new, world_apply, world_drain, world_free, itself};
 
 void world_print(const struct world *w, FILE *out)
 {

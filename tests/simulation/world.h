@@ -9,7 +9,7 @@
 #include "script.h"
 #include "toy.h"
 
-enum { WORLD_MAX_LIVE = 24, WORLD_MAX_ENDED = 8 };
+enum { WORLD_MAX_LIVE = 24, WORLD_MAX_ENDED = 8, WORLD_PROMPT = 320 };
 
 /* A generation as the model sees it. Owned by the world: live, then kept among the ended. */
 struct branch {
@@ -48,14 +48,29 @@ struct world {
     char fault[400]; /* the first thing that was wrong; empty when nothing was */
 };
 
-/* tokenizer: world_tokenizer(), borrowed. */
-struct world *world_new(const struct world_config *config, const struct tokenizer *tokenizer);
-void world_free(struct world *w);
-struct tokenizer *world_tokenizer(void);
+/* What a script runs in: the engine alone, or keys above it. */
+struct rig {
+    void *(*make)(const struct world_config *config, const struct tokenizer *tokenizer);
+    void (*apply)(void *rig, const struct op *op); /* and checks everything */
+    void (*drain)(void *rig); /* nothing arrives any more: all must end, all blocks be back */
+    void (*free)(void *rig);
+    struct world *(*world)(void *rig);
+};
+extern const struct rig engine_rig, keys_rig;
 
-void world_apply(struct world *w, const struct op *op); /* and checks everything */
-void world_drain(struct world *w); /* nothing arrives any more: all must end, all blocks be back */
+/* tokenizer: world_tokenizer(), borrowed. */
+void *world_new(const struct world_config *config, const struct tokenizer *tokenizer);
+void world_free(void *rig);
+struct tokenizer *world_tokenizer(void);
+void world_apply(void *rig, const struct op *op);
+void world_drain(void *rig);
 void world_print(const struct world *w, FILE *out); /* one line */
+
+/* For the rig of keys too. */
+struct gen_options world_options(const struct op *op);
+int32_t world_make_prompt(const struct world *w, int32_t root, const struct op *op, int32_t *ids);
+enum submit_error world_expect(const struct world *w, int32_t n, int32_t n_resumed,
+                               const struct gen_options *options);
 
 void world_fault(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline bool world_is_wrong(const struct world *w)

@@ -1,0 +1,239 @@
+/* draw.c - worlds and operations out of a seed.
+ *
+ * How likely each kind is, is drawn for each world too ("swarm"): worlds without cancels, worlds of
+ * forks only, worlds that hardly step, worlds that press the pool. */
+#include "script.h"
+
+/* ---- drawing ------------------------------------------------------------------------------------ */
+
+static int32_t below(struct rng *r, int32_t n)
+{
+    return (int32_t)rng_below(r, (uint64_t)n);
+}
+static int32_t pick(struct rng *r, const int32_t *from, int32_t n)
+{
+    return from[below(r, n)];
+}
+#define PICK(r, ...)                                                                               \
+    pick(r, (const int32_t[]){__VA_ARGS__},                                                        \
+         sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+
+/* What is likely in this world. */
+struct swarm {
+    int32_t weights[OP_N_KINDS];
+    int32_t many;     /* one in so many submissions repeats the last prompt */
+    bool is_hot;      /* long answers, prompts that fit: the pool is pressed */
+    int32_t not_done; /* of 16 turns find the step still running */
+    int32_t fail;     /* of 4096 steps fail */
+    int32_t urgent, deadlines, reacts, flags; /* of 16 submissions have some */
+    int32_t last_root, last_length, last_variant, last_extra;
+};
+
+static struct world_config draw_config(struct rng *r)
+{
+    struct world_config c = {
+        .block_size = PICK(r, 1, 2, 3, 4, 4, 16),
+        .n_blocks = PICK(r, 3, 4, 5, 6, 8, 10, 14, 24, 40, 80),
+        .max_running = PICK(r, 1, 2, 3, 4, 8, 12, 16),
+        .max_queue = PICK(r, 1, 4, 8, 30),
+        .n_context = PICK(r, 24, 48, 96, 128),
+        .n_letters = PICK(r, 1, 2, 3),
+        .hash_bits = PICK(r, 64, 64, 8, 1),
+        .n_roots = PICK(r, 1, 3, 5),
+        .roots_seed = 1 + below(r, 1 << 20),
+    };
+    if (c.block_size == 1)
+        c.n_blocks *= 2;
+    c.budget = c.max_running + c.block_size * PICK(r, 1, 2, 4);
+    c.chunk = c.block_size * PICK(r, 1, 2, 8);
+    return c;
+}
+
+static struct swarm draw_swarm(struct rng *r)
+{
+    struct swarm s = {
+        .weights =
+            {
+                [OP_GEN] = PICK(r, 2, 8, 20, 40),
+                [OP_FORK] = PICK(r, 0, 1, 4, 10),
+                [OP_CONTINUE] = PICK(r, 0, 1, 3),
+                [OP_RESUME] = PICK(r, 0, 1, 3),
+                [OP_CANCEL] = PICK(r, 0, 1, 2, 6),
+                [OP_CLEAR] = PICK(r, 0, 0, 0, 1),
+                [OP_PROBE] = PICK(r, 0, 1),
+                [OP_CLOCK] = PICK(r, 0, 1, 2),
+                [OP_STEP] = PICK(r, 20, 40, 80),
+                [OP_IDLE] = PICK(r, 0, 0, 1),
+            },
+        .many = PICK(r, 2, 4, 100),
+        .is_hot = below(r, 2),
+        .not_done = PICK(r, 0, 2, 8),
+        .fail = PICK(r, 0, 0, 8, 200),
+        .urgent = PICK(r, 0, 0, 4, 12),
+        .deadlines = PICK(r, 0, 0, 4, 12),
+        .reacts = PICK(r, 0, 0, 3, 8),
+        .flags = PICK(r, 0, 4, 12),
+    };
+    return s;
+}
+
+static void draw_prompt(struct rng *r, const struct world_config *c, struct swarm *s, struct op *op)
+{
+    if (s->last_length > 0 && below(r, s->many) == 0) {
+        op->args[ARG_TARGET] = s->last_root;
+        op->args[ARG_LENGTH] = s->last_length;
+        op->args[ARG_VARIANT] = s->last_variant;
+        op->args[ARG_EXTRA] = s->last_extra;
+        return;
+    }
+    int32_t longest = 8 * c->block_size > 40 ? 8 * c->block_size : 40;
+    if (below(r, 8) > 0 && longest > c->n_blocks * c->block_size / 2)
+        longest = c->n_blocks * c->block_size / 2; /* mostly such that an answer fits too */
+    s->last_root = op->args[ARG_TARGET] = below(r, c->n_roots);
+    s->last_length = op->args[ARG_LENGTH] = 1 + below(r, longest);
+    s->last_variant = op->args[ARG_VARIANT] = below(r, 3) == 0 ? 1 + below(r, 1 << 20) : 0;
+    s->last_extra = op->args[ARG_EXTRA] = below(r, 2) ? below(r, 2 * c->block_size + 1) : 0;
+}
+
+static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
+{
+    op->args[ARG_USER] = PICK(r, 0, 0, 0, 1, 2);
+    op->args[ARG_MAX_TOKENS] = s->is_hot ? PICK(r, 9, 20, 40) : PICK(r, 1, 2, 5, 9, 20, 40);
+    op->args[ARG_SEED] = PICK(r, 1, 2, 3, 4);
+    op->args[ARG_FLAGS] = below(r, 16) < s->flags ? below(r, 64) : PICK(r, 0, FLAG_IGNORE_EOS);
+    if (s->is_hot)
+        op->args[ARG_FLAGS] |= FLAG_IGNORE_EOS;
+    if (below(r, 16) < s->urgent)
+        op->args[ARG_PRIORITY] = below(r, 3);
+    if (below(r, 16) < s->deadlines)
+        op->args[ARG_DEADLINE] = 1 + below(r, 400);
+    if (below(r, 16) < s->reacts)
+        op->args[ARG_REACT] = below(r, REACT_N);
+}
+
+static enum op_kind draw_kind(struct rng *r, const struct swarm *s)
+{
+    int32_t total = 0;
+    for (int k = 0; k < OP_N_KINDS; k++)
+        total += s->weights[k];
+    int32_t at = below(r, total);
+    int k = 0;
+    while (at >= s->weights[k])
+        at -= s->weights[k++];
+    return (enum op_kind)k;
+}
+
+/* Instead of what goes to the engine directly. */
+static void draw_key_weights(struct rng *r, struct swarm *s)
+{
+    static const enum op_kind direct[] = {OP_GEN,    OP_FORK,   OP_CONTINUE,
+                                          OP_RESUME, OP_CANCEL, OP_PROBE};
+    for (size_t i = 0; i < sizeof direct / sizeof *direct; i++)
+        s->weights[direct[i]] = 0;
+    s->weights[OP_KEY_ADD] = PICK(r, 1, 4);
+    s->weights[OP_KEY_GEN] = PICK(r, 4, 10, 20);
+    s->weights[OP_KEY_AGAIN] = PICK(r, 0, 3, 8);
+    s->weights[OP_KEY_LEAVE] = PICK(r, 0, 2, 6);
+    s->weights[OP_KEY_FORK] = PICK(r, 0, 3, 8);
+    s->weights[OP_KEY_CANCEL] = PICK(r, 0, 1, 3);
+    s->weights[OP_KEY_DELETE] = PICK(r, 1, 1, 4);
+    s->weights[OP_KEY_EXPIRE] = PICK(r, 0, 1, 3);
+    s->weights[OP_KEY_PERSIST] = PICK(r, 0, 1);
+    s->weights[OP_KEY_RENAME] = PICK(r, 0, 1, 3);
+    s->weights[OP_KEY_XDEL] = PICK(r, 0, 1, 3);
+    s->weights[OP_KEY_XTRIM] = PICK(r, 1, 1, 3);
+    s->weights[OP_KEY_FLUSH] = PICK(r, 0, 0, 1);
+    s->weights[OP_KEY_READ] = PICK(r, 0, 1, 3);
+    s->weights[OP_CLOCK] = PICK(r, 1, 4, 8);
+}
+
+static void draw_key_args(struct rng *r, const struct world_config *c, struct swarm *s,
+                          struct op *op)
+{
+    if (op->kind == OP_KEY_GEN) {
+        draw_options(r, s, op);
+        op->args[KEY_MODE] = below(r, KEY_N_MODES);
+        op->args[KEY_NO_PROMPT] = below(r, 3) == 0;
+    }
+    if (op->kind == OP_KEY_GEN || op->kind == OP_KEY_ADD) {
+        draw_prompt(r, c, s, op);
+        op->args[KEY_ROOT] = op->args[ARG_TARGET];
+        op->args[ARG_LENGTH] = 1 + op->args[ARG_LENGTH] / PICK(r, 1, 2, 4);
+    }
+    if (op->kind == OP_KEY_ADD)
+        op->args[ARG_VARIANT] = below(r, 4); /* 0: an entry that the model ignores */
+    op->args[0] = below(r, c->n_keys);
+    if (op->kind == OP_KEY_FORK || op->kind == OP_KEY_RENAME)
+        op->args[KEY_TARGET] = below(r, c->n_keys);
+    if (op->kind == OP_KEY_FORK) {
+        op->args[KEY_TARGET_TOO] = below(r, 3) == 0 ? below(r, c->n_keys) : -1;
+        op->args[KEY_AT] = below(r, 3) == 0 ? below(r, 1 << 16) : -1;
+        op->args[KEY_REPLACE] = below(r, 2);
+    }
+    if (op->kind == OP_KEY_RENAME)
+        op->args[KEY_ONLY_NEW] = below(r, 2);
+    if (op->kind == OP_KEY_EXPIRE)
+        op->args[KEY_MS] = PICK(r, -1, 1, 20, 200, 1000);
+    if (op->kind == OP_KEY_XDEL)
+        op->args[KEY_INDEX] = below(r, 1 << 16);
+    if (op->kind == OP_KEY_XTRIM)
+        op->args[KEY_INDEX] = PICK(r, 0, 1, 2, 4, 8);
+    if (op->kind == OP_KEY_READ)
+        op->args[KEY_REVERSE] = below(r, 3);
+}
+
+static struct op draw_op(struct rng *r, const struct world_config *c, struct swarm *s)
+{
+    struct op op = {.kind = draw_kind(r, s)};
+    switch (op.kind) {
+    case OP_GEN:
+    case OP_PROBE:
+        draw_options(r, s, &op);
+        draw_prompt(r, c, s, &op);
+        break;
+    case OP_FORK:
+    case OP_CONTINUE:
+    case OP_RESUME:
+        draw_options(r, s, &op);
+        op.args[ARG_TARGET] = below(r, 1 << 20);
+        op.args[ARG_LENGTH] = PICK(r, 1000, 1000, 1 + below(r, 60));
+        op.args[ARG_VARIANT] = 1 + below(r, 1 << 20);
+        op.args[ARG_EXTRA] = below(r, 4);
+        break;
+    case OP_CANCEL:
+        op.args[ARG_TARGET] = below(r, 1 << 20);
+        op.args[ARG_FINISH] = below(r, 3);
+        break;
+    case OP_CLOCK:
+        op.args[ARG_MS] = PICK(r, 1, 10, 100);
+        break;
+    case OP_STEP:
+        op.args[ARG_DONE] = below(r, 16) >= s->not_done;
+        op.args[ARG_FAIL] = below(r, 4096) < s->fail;
+        op.args[ARG_LATE] = below(r, 2);
+        break;
+    case OP_CLEAR:
+    case OP_IDLE:
+    case OP_KEY_FLUSH:
+        break;
+    default:
+        draw_key_args(r, c, s, &op);
+        break;
+    }
+    return op;
+}
+
+void script_draw(struct script *s, bool with_keys, uint64_t seed, int32_t n_ops)
+{
+    struct rng r = rng_from(seed);
+    *s = (struct script){.config = draw_config(&r)};
+    struct swarm swarm = draw_swarm(&r);
+    if (with_keys) {
+        s->config.n_keys = PICK(&r, 1, 2, 4, 8);
+        draw_key_weights(&r, &swarm);
+    }
+    for (int32_t i = 0; i < n_ops; i++) {
+        struct op op = draw_op(&r, &s->config, &swarm);
+        script_add(s, &op);
+    }
+}

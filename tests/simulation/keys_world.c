@@ -1,0 +1,711 @@
+/* keys_world.c - keys over the engine's world: operations become commands, clients wait.
+ *
+ * The engine below is the one of world.c, with its audit and its checks of what blocks hold. What
+ * happens to keys happens to their plain model first or, where the real one chooses (an id, how far
+ * a generation had come), right after and checked. */
+#include "keys_world.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/mem.h"
+#include "keyspace/fork.h"
+#include "keyspace/generation.h"
+
+struct bytes keys_name(int32_t i, char out[8])
+{
+    snprintf(out, 8, "key%d", (int)(i % 100));
+    return bytes_from(out);
+}
+
+struct key *keys_real(struct keys_world *k, int32_t i)
+{
+    char name[8];
+    return keys_find(k->keys, 0, keys_name(i, name));
+}
+
+int32_t keys_waiting(const struct keys_world *k, const struct plain_gen *gen)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < KEY_WAITERS; i++)
+        n += k->clients[i].is_used && k->clients[i].gen == gen && k->clients[i].n_answers == 0;
+    return n;
+}
+
+/* ---- life --------------------------------------------------------------------------------------- */
+
+static void *make(const struct world_config *config, const struct tokenizer *tokenizer)
+{
+    struct keys_world *k = xcalloc(1, sizeof *k);
+    k->world = world_new(config, tokenizer);
+    struct keyspace_config keys = keyspace_config_default();
+    keys.engine = k->world->engine;
+    keys.tokenizer = tokenizer;
+    keys.chat_error = "the simulation has no template";
+    keys.model_digest = 7;
+    keys.n_context = config->n_context;
+    keys.databases = 1;
+    keys.orphan_timeout_ms = ORPHAN_MS;
+    keys.piece_interval_ms = config->roots_seed % 2 ? 20 : 0;
+    k->keys = keyspace_new(&keys);
+    for (int32_t i = 0; i < config->n_keys && i < KEYS_MAX; i++)
+        k->plain[i].entries = xcalloc(KEY_ENTRIES + 4, sizeof *k->plain[i].entries);
+    return k;
+}
+
+static struct world *world_of(void *rig)
+{
+    return ((struct keys_world *)rig)->world;
+}
+
+static void free_all(void *rig)
+{
+    struct keys_world *k = rig;
+    keyspace_free(k->keys);
+    world_free(k->world);
+    for (int32_t i = 0; i < KEYS_MAX; i++)
+        xfree(k->plain[i].entries);
+    for (struct plain_gen *gen = k->gens, *next; gen; gen = next) {
+        next = gen->next;
+        xfree(gen);
+    }
+    xfree(k);
+}
+
+/* ---- clients ------------------------------------------------------------------------------------ */
+
+/* The last client of a generation is gone: its orphan clock starts. */
+static void left(struct keys_world *k, struct plain_gen *gen)
+{
+    if (gen->finish == GEN_NONE && !gen->is_unowned && keys_waiting(k, gen) == 0)
+        gen->orphan_us = clock_now_us() + ORPHAN_MS * 1000;
+}
+
+static void on_answer(struct gen_waiter *waiter, const struct gen_answer *answer)
+{
+    struct client *client = (struct client *)(void *)waiter;
+    client->n_answers++;
+    client->kind = answer->kind;
+    client->text[0] = '\0';
+    if (answer->kind == GEN_ANSWER_ERROR)
+        snprintf(client->text, sizeof client->text, "%s", answer->error);
+    else if (answer->kind == GEN_ANSWER_TEXT)
+        snprintf(client->text, sizeof client->text, "%.*s", (int)answer->text.len,
+                 answer->text.data);
+    if (!client->gen)
+        return;
+    if (answer->kind == GEN_ANSWER_TIMEOUT)
+        left(client->rig, client->gen);
+    else if (answer->kind != GEN_ANSWER_ID)
+        client->gen->is_delivered = true;
+}
+
+static struct client *new_client(struct keys_world *k)
+{
+    for (int32_t i = 0; i < KEY_WAITERS; i++)
+        if (!k->clients[i].is_used) {
+            k->clients[i] = (struct client){.rig = k, .is_used = true};
+            k->clients[i].waiter.answer = on_answer;
+            return &k->clients[i];
+        }
+    return NULL;
+}
+
+static void apply_leave(struct keys_world *k, const struct op *op)
+{
+    for (int32_t i = 0; i < KEY_WAITERS; i++) {
+        struct client *client = &k->clients[(op->args[0] + i) % KEY_WAITERS];
+        if (!client->is_used || client->n_answers > 0)
+            continue;
+        gen_waiter_leave(&client->waiter);
+        client->is_used = false;
+        left(k, client->gen);
+        return;
+    }
+}
+
+/* ---- GEN ---------------------------------------------------------------------------------------- */
+
+/* The texts of a request, for as long as the call lasts. */
+struct request {
+    struct gen_request gen;
+    struct bytes args[2];
+    char name[8], prompt[KEY_TEXT], words[160];
+    int32_t
+        ids[LONE_MAX_IDS * 8 + KEY_ENTRIES * KEY_TEXT]; /* the whole sequence, prompt included */
+    int32_t n_ids;
+};
+
+static int32_t write_letters(const struct world *w, const struct op *op, char *text)
+{
+    int32_t ids[WORLD_PROMPT];
+    int32_t n = world_make_prompt(w, op->args[KEY_ROOT], op, ids);
+    for (int32_t i = 0; i < n; i++)
+        text[i] = (char)('a' + ids[i] - 1);
+    text[n] = '\0';
+    return n;
+}
+
+static void fill_words(struct request *r, const struct op *op)
+{
+    size_t at = 0;
+    for (int32_t i = 1; i < OP_MAX_ARGS; i++) {
+        int32_t value = i == KEY_MODE ? op->args[i] == KEY_ASYNC : op->args[i];
+        at += (size_t)snprintf(r->words + at, sizeof r->words - at, "%d ", (int)value);
+    }
+    r->args[0] = bytes_from(r->name);
+    r->args[1] = bytes_from(r->words);
+}
+
+static void fill_request(struct keys_world *k, const struct op *op, int32_t name, struct request *r)
+{
+    struct gen_options options = world_options(op);
+    options.deadline_us = 0;
+    options.priority = 0; /* the argument says how it waits */
+    (void)keys_name(name, r->name);
+    fill_words(r, op);
+    r->n_ids = plain_sequence(&k->plain[name], r->ids);
+    r->gen = (struct gen_request){
+        .async = op->args[KEY_MODE] == KEY_ASYNC,
+        .block_ms = op->args[KEY_MODE] == KEY_BLOCKS ? BLOCK_MS : 0,
+        .deadline_ms = op->args[ARG_DEADLINE],
+        .options = options,
+        .given = GEN_HAS_MAX_TOKENS | GEN_HAS_TEMPERATURE | GEN_HAS_SEED,
+        .args = r->args,
+        .n_args = 2,
+    };
+    if (op->args[KEY_NO_PROMPT])
+        return;
+    int32_t n = write_letters(k->world, op, r->prompt);
+    r->gen.has_prompt = true;
+    r->gen.prompt = (struct bytes){r->prompt, (size_t)n};
+    for (int32_t i = 0; i < n; i++)
+        r->ids[r->n_ids + i] = r->prompt[i] - 'a' + 1;
+}
+
+/* The engine has taken it: from now on the plain key is busy. */
+static void accepted(struct keys_world *k, int32_t name, const struct op *op,
+                     const struct request *r, bool resumes, struct client *client)
+{
+    struct plain_key *p = &k->plain[name];
+    struct key *key = keys_real(k, name);
+    struct stream *s = key_stream(key);
+    struct plain_gen *gen = xcalloc(1, sizeof *gen);
+    int32_t n = r->n_ids + (resumes ? 0 : (int32_t)r->gen.prompt.len);
+    *gen = (struct plain_gen){.next = k->gens, .name = name, .op = *op};
+    k->gens = gen;
+    k->n_accepted++;
+    gen->is_unowned = r->gen.async;
+    gen->n_resumed = resumes ? plain_last_known(p)->len : 0;
+    if (r->gen.deadline_ms > 0)
+        gen->deadline_us = clock_now_us() + r->gen.deadline_ms * 1000;
+    lone_run(&gen->lone, r->ids, n, gen->n_resumed, &r->gen.options, k->world->config.n_context,
+             k->world->config.n_letters);
+    if (resumes) { /* its entry goes, wherever entries that mean nothing stand */
+        int32_t at = (int32_t)(plain_last_known(p) - p->entries);
+        memmove(p->entries + at, p->entries + at + 1, (size_t)(p->n - at - 1) * sizeof *p->entries);
+        p->n--;
+    } else if (r->gen.has_prompt && s->n > 0) {
+        plain_append(k, p, stream_entry(s, s->n - 1));
+    }
+    p->exists = true;
+    p->running = p->last = gen;
+    client->gen = gen;
+    k->world->cache = key->generation->gen->cache;
+    k->world->turns_allowed +=
+        2 * (n / k->world->config.block_size + 1) + (int32_t)r->gen.options.max_tokens + 12;
+}
+
+static bool is_queue_full(const struct keys_world *k, const struct client *client)
+{
+    struct engine_stats stats;
+    engine_stats(k->world->engine, &stats);
+    return strncmp(client->text, "QUEUEFULL ", 10) == 0 &&
+           stats.queued >= k->world->config.max_queue;
+}
+
+static void after_new(struct keys_world *k, int32_t name, const struct op *op, struct request *r,
+                      bool resumes, struct client *client)
+{
+    struct key *key = keys_real(k, name);
+    int32_t n = r->n_ids + (resumes ? 0 : (int32_t)r->gen.prompt.len);
+    int32_t n_resumed = resumes ? plain_last_known(&k->plain[name])->len : 0;
+    enum submit_error expected = world_expect(k->world, n, n_resumed, &r->gen.options);
+    if (key && key->generation && expected == SUBMIT_OK)
+        accepted(k, name, op, r, resumes, client);
+    else if (key && key->generation)
+        world_fault(k->world, "S6 a GEN was accepted, the rules say %d", expected);
+    else if (client->n_answers != 1 || client->kind != GEN_ANSWER_ERROR)
+        world_fault(k->world, "K4 a refused GEN got no error");
+    else if (expected == SUBMIT_OK && !is_queue_full(k, client))
+        world_fault(k->world, "S6 a GEN was refused: %.200s", client->text);
+}
+
+static void after_known(struct keys_world *k, int32_t name, enum verdict verdict,
+                        struct client *client)
+{
+    struct plain_key *p = &k->plain[name];
+    if (verdict == VERDICT_ATTACH) {
+        client->gen = p->running;
+        p->running->orphan_us = 0;
+    } else if (verdict == VERDICT_DELIVER) {
+        client->gen = p->last;
+        if (client->kind != GEN_ANSWER_ID)
+            p->last->is_delivered = true;
+        if (client->n_answers != 1)
+            world_fault(k->world, "K4 an undelivered answer was not delivered");
+    } else if (client->n_answers != 1 || client->kind != GEN_ANSWER_ERROR) {
+        world_fault(k->world, "K4 a GEN that must be refused was not");
+    }
+}
+
+static void generate(struct keys_world *k, int32_t name, const struct op *op)
+{
+    static struct request r; /* large; of one call */
+    struct client *client = new_client(k);
+    char text[8];
+    if (!client)
+        return;
+    if (k->plain[name].n >= KEY_ENTRIES) {
+        client->is_used = false;
+        return;
+    }
+    enum verdict verdict = plain_judge(k, name, op);
+    r = (struct request){0};
+    fill_request(k, op, name, &r);
+    keys_generate(k->keys, 0, keys_name(name, text), &r.gen, &client->waiter);
+    if (verdict == VERDICT_NEW || verdict == VERDICT_RESUME)
+        after_new(k, name, op, &r, verdict == VERDICT_RESUME, client);
+    else
+        after_known(k, name, verdict, client);
+    if (r.gen.block_ms > 0 && client->n_answers == 0)
+        client->block_us = clock_now_us() + BLOCK_MS * 1000;
+    if (r.gen.async && client->n_answers == 0)
+        world_fault(k->world, "K4 an ASYNC GEN got no id");
+}
+
+static void apply_gen(struct keys_world *k, const struct op *op)
+{
+    generate(k, op->args[0] % k->world->config.n_keys, op);
+}
+
+static void apply_again(struct keys_world *k, const struct op *op)
+{
+    int32_t name = op->args[0] % k->world->config.n_keys;
+    if (k->plain[name].last) {
+        struct op same = k->plain[name].last->op;
+        generate(k, name, &same);
+    }
+}
+
+/* ---- other commands ----------------------------------------------------------------------------- */
+
+static struct plain_key *target(struct keys_world *k, const struct op *op, char name[8])
+{
+    int32_t i = op->args[0] % k->world->config.n_keys;
+    (void)keys_name(i, name);
+    return &k->plain[i];
+}
+
+static void expect_number(struct keys_world *k, const char *what, int64_t got, int64_t expected)
+{
+    if (got != expected)
+        world_fault(k->world, "K1 %s gave %lld, the model says %lld", what, (long long)got,
+                    (long long)expected);
+}
+
+static void apply_add(struct keys_world *k, const struct op *op)
+{
+    char name[8], text[KEY_TEXT];
+    struct plain_key *p = target(k, op, name);
+    struct bytes fields[2] = {BYTES("text"), {text, 0}};
+    struct stream_id id;
+    struct err err;
+    if (p->n >= KEY_ENTRIES)
+        return;
+    fields[1].len = (size_t)write_letters(k->world, op, text);
+    if (op->args[ARG_VARIANT] == 0)
+        fields[0] = BYTES("note");
+    struct xadd add = {.id_kind = XADD_AUTO, .fields = fields, .n_fields = 1};
+    int got = keys_xadd(k->keys, 0, bytes_from(name), &add, &id, &err);
+    expect_number(k, "XADD", got, p->running ? -1 : 1);
+    if (got != 1)
+        return;
+    struct stream *s = key_stream(keys_find(k->keys, 0, bytes_from(name)));
+    plain_append(k, p, stream_entry(s, s->n - 1));
+    p->exists = true;
+}
+
+static void apply_cancel(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    if (p->running)
+        p->running->asked = GEN_CANCELLED;
+    expect_number(k, "CANCEL", keys_cancel(k->keys, 0, bytes_from(name)), p->running != NULL);
+}
+
+static void apply_delete(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    expect_number(k, "DEL", keys_delete(k->keys, 0, bytes_from(name)), p->exists);
+    plain_remove(k, p);
+}
+
+static void apply_expire(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    int64_t ms = op->args[KEY_MS];
+    expect_number(k, "PEXPIRE", keys_expire(k->keys, 0, bytes_from(name), ms, false, 0), p->exists);
+    if (ms <= 0)
+        plain_remove(k, p);
+    else if (p->exists)
+        p->expires_us = clock_now_us() + ms * 1000;
+}
+
+static void apply_persist(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    expect_number(k, "PERSIST", keys_persist(k->keys, 0, bytes_from(name)), p->expires_us > 0);
+    p->expires_us = 0;
+}
+
+static void apply_rename(struct keys_world *k, const struct op *op)
+{
+    char name[8], other[8];
+    struct plain_key *p = target(k, op, name);
+    int32_t to = op->args[KEY_TARGET] % k->world->config.n_keys;
+    struct plain_key *q = &k->plain[to];
+    bool only_new = op->args[KEY_ONLY_NEW];
+    struct err err;
+    int expected = !p->exists || p->running ? -1 : p == q ? !only_new : !(only_new && q->exists);
+    int got = keys_rename(k->keys, 0, bytes_from(name), keys_name(to, other), only_new, &err);
+    expect_number(k, "RENAME", got, expected);
+    if (got != 1 || p == q)
+        return;
+    struct plain_key moved = *p;
+    plain_remove(k, q);
+    p->entries = q->entries;
+    p->exists = false;
+    p->n = 0;
+    p->expires_us = 0;
+    p->last = NULL;
+    *q = moved;
+}
+
+static void apply_xdel(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    struct err err;
+    if (p->n == 0)
+        return;
+    int32_t at = op->args[KEY_INDEX] % p->n;
+    int64_t got = keys_xdel(k->keys, 0, bytes_from(name), &p->entries[at].id, 1, &err);
+    expect_number(k, "XDEL", got, p->running ? -1 : 1);
+    if (p->running)
+        return;
+    memmove(p->entries + at, p->entries + at + 1, (size_t)(p->n - at - 1) * sizeof *p->entries);
+    p->n--;
+}
+
+static void apply_xtrim(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    struct stream_trim trim = {.kind = TRIM_MAXLEN, .max_len = (uint64_t)op->args[KEY_INDEX]};
+    struct err err;
+    int32_t n = p->n > op->args[KEY_INDEX] ? p->n - op->args[KEY_INDEX] : 0;
+    expect_number(k, "XTRIM", keys_xtrim(k->keys, 0, bytes_from(name), &trim, &err),
+                  p->running ? -1 : n);
+    if (p->running)
+        return;
+    memmove(p->entries, p->entries + n, (size_t)(p->n - n) * sizeof *p->entries);
+    p->n -= n;
+}
+
+static void apply_flush(struct keys_world *k, const struct op *op)
+{
+    (void)op;
+    keys_flush(k->keys, -1);
+    for (int32_t i = 0; i < k->world->config.n_keys; i++)
+        plain_remove(k, &k->plain[i]);
+}
+
+/* ---- FORK --------------------------------------------------------------------------------------- */
+
+/* What a fork must give, and from where. */
+struct fork_plan {
+    int32_t n_entries; /* of the source that the children hold */
+    int32_t n_answer;  /* letters of the answer behind them; -1: none */
+    int32_t expected;  /* what FORK returns */
+};
+
+/* AT: an entry, or a piece where there are some. */
+static struct stream_id choose_at(struct keys_world *k, int32_t source, int32_t at,
+                                  struct fork_plan *plan)
+{
+    const struct plain_key *p = &k->plain[source];
+    const struct pieces *pieces = &keys_real(k, source)->pieces;
+    int32_t i = at % (p->n + pieces->n + 1);
+    if (i < p->n) {
+        plan->n_entries = i + 1;
+        plan->n_answer = -1;
+        return p->entries[i].id;
+    }
+    if (i == p->n + pieces->n) { /* names nothing */
+        plan->expected = -1;
+        return STREAM_ID_MIN;
+    }
+    const struct piece *piece = &pieces->items[i - p->n];
+    plan->n_answer = (int32_t)(pieces->base + piece->text_end);
+    for (plan->n_entries = 0; plan->n_entries < p->n; plan->n_entries++)
+        if (stream_id_compare(p->entries[plan->n_entries].id, piece->id) > 0)
+            break;
+    return piece->id;
+}
+
+static int32_t n_generated(struct keys_world *k, int32_t source)
+{
+    struct key *key = keys_real(k, source);
+    struct gen_view view;
+    if (!key || !key->generation)
+        return 0;
+    gen_view(key->generation->gen, &view);
+    return view.n_ids;
+}
+
+/* The child's answer is what the source's had made so far. */
+static void adopt_child(struct keys_world *k, const struct plain_key *source, int32_t child,
+                        const struct fork_plan *plan, const char *answer)
+{
+    struct plain_key *q = &k->plain[child];
+    struct key *key = keys_real(k, child);
+    plain_remove(k, q);
+    plain_copy(q, source, plan->n_entries);
+    if (!key || plan->n_answer < 0)
+        return;
+    struct stream *s = key_stream(key);
+    const struct entry *end = s->n > 0 ? stream_entry(s, s->n - 1) : NULL;
+    if (!end || end->kind != ENTRY_END || end->finish != GEN_FORKED ||
+        (int32_t)end->text.len != plan->n_answer ||
+        memcmp(end->text.data, answer, end->text.len) != 0) {
+        world_fault(k->world, "K3 a child does not hold the %d letters of the answer so far",
+                    plan->n_answer);
+        return;
+    }
+    plain_append(k, q, end);
+}
+
+/* answer <- all letters of what runs, or ran last, on the source. */
+static void copy_answer(const struct plain_gen *gen, char *answer)
+{
+    for (int32_t i = gen ? gen->lone.n_prompt : 0; gen && i < gen->lone.n_ids; i++)
+        *answer++ = (char)('a' + gen->lone.ids[i] - 1);
+}
+
+static bool is_valid_fork(const struct keys_world *k, int32_t source, const int32_t *targets,
+                          int32_t n, bool replace, struct fork_plan *plan)
+{
+    plan->expected = n;
+    for (int32_t i = 0; i < n; i++)
+        if (targets[i] == source || (i > 0 && targets[i] == targets[0])) {
+            plan->expected = -1;
+            return false;
+        }
+    for (int32_t i = 0; i < n && !replace; i++)
+        if (k->plain[targets[i]].exists)
+            plan->expected = 0;
+    if (!k->plain[source].exists)
+        plan->expected = 0;
+    return plan->expected > 0;
+}
+
+static void apply_fork(struct keys_world *k, const struct op *op)
+{
+    static char answer[LONE_MAX_IDS];
+    int32_t n_keys = k->world->config.n_keys, source = op->args[0] % n_keys;
+    int32_t targets[2] = {op->args[KEY_TARGET] % n_keys, op->args[KEY_TARGET_TOO] % n_keys};
+    int32_t n = op->args[KEY_TARGET_TOO] >= 0 ? 2 : 1;
+    char names[3][8];
+    struct bytes to[2] = {keys_name(targets[0], names[0]),
+                          keys_name(targets[1] < 0 ? 0 : targets[1], names[1])};
+    struct plain_key *p = &k->plain[source];
+    struct fork_request r = {.source = keys_name(source, names[2]),
+                             .targets = to,
+                             .n_targets = n,
+                             .replace = op->args[KEY_REPLACE]};
+    struct fork_plan plan = {.n_entries = p->n, .n_answer = n_generated(k, source)};
+    struct err err;
+    if (plan.n_answer == 0)
+        plan.n_answer = -1;
+    if (is_valid_fork(k, source, targets, n, r.replace, &plan) && op->args[KEY_AT] >= 0) {
+        r.has_at = true;
+        r.at = choose_at(k, source, op->args[KEY_AT], &plan);
+    }
+    copy_answer(p->running ? p->running : p->last, answer);
+    int32_t got = keys_fork(k->keys, &r, &err);
+    expect_number(k, "FORK", got, plan.expected);
+    for (int32_t i = 0; i < got; i++)
+        adopt_child(k, p, targets[i], &plan, answer);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+struct reading {
+    struct keys_world *k;
+    struct plain_key *p;
+    struct stream_id before;
+    bool is_reverse;
+    int64_t n;
+};
+
+static void on_entry(void *arg, const struct read_entry *entry)
+{
+    struct reading *r = arg;
+    int order = r->n++ > 0 ? stream_id_compare(entry->id, r->before) : 0;
+    if (r->is_reverse ? order > 0 : order < 0)
+        world_fault(r->k->world, "K2 a reader gets entries out of order");
+    r->before = entry->id;
+    struct plain_gen *gen = r->p->last;
+    if (gen && gen->finish != GEN_NONE && stream_id_compare(gen->end_id, entry->id) == 0)
+        gen->is_delivered = true;
+}
+
+/* 0: XRANGE, 1: XREVRANGE, 2: XREAD from the beginning, pieces too. */
+static void apply_read(struct keys_world *k, const struct op *op)
+{
+    char name[8];
+    struct plain_key *p = target(k, op, name);
+    struct key *key = keys_find(k->keys, 0, bytes_from(name));
+    int32_t how = op->args[KEY_REVERSE] % 3;
+    struct reading r = {.k = k, .p = p, .is_reverse = how == 1};
+    if (!key)
+        return;
+    int32_t n_pieces = how == 2 ? key->pieces.n : 0;
+    int64_t n = how == 2
+                    ? keys_read(key, STREAM_ID_MIN, 0, on_entry, &r)
+                    : keys_range(key, STREAM_ID_MIN, STREAM_ID_MAX, r.is_reverse, -1, on_entry, &r);
+    expect_number(k, "a reader", n, p->n + n_pieces);
+    if (n_pieces > 0 && p->running && p->running->orphan_us > 0)
+        p->running->orphan_us = clock_now_us() + ORPHAN_MS * 1000;
+}
+
+/* ---- time --------------------------------------------------------------------------------------- */
+
+static void turn(struct keys_world *k, bool done, bool fail, bool late)
+{
+    struct world *w = k->world;
+    uint64_t n_steps = w->toy.n_steps;
+    k->floor = k->greatest;
+    w->toy.may_finish = done;
+    w->toy.must_fail = k->is_failing = done && fail && w->toy.plan;
+    w->toy.is_late = late;
+    engine_turn(w->engine);
+    w->toy.may_finish = false;
+    check_turn(w, n_steps);
+    keys_sync(k);
+    k->is_failing = false;
+    while (keyspace_turn(k->keys))
+        continue;
+    keys_expire_plain(k);
+    keys_sync(k);
+    for (int32_t i = 0; i < w->config.n_keys; i++) {
+        const struct plain_gen *gen = k->plain[i].running;
+        if (gen && gen->orphan_us > 0 && gen->orphan_us <= clock_now_us())
+            world_fault(w, "K5 the orphan of key %d lives on", i);
+        if (gen && gen->deadline_us > 0 && gen->deadline_us <= clock_now_us())
+            world_fault(w, "K5 key %d generates past its deadline", i);
+    }
+}
+
+static void apply_step(struct keys_world *k, const struct op *op)
+{
+    turn(k, op->args[ARG_DONE], op->args[ARG_FAIL], op->args[ARG_LATE]);
+}
+
+static void run_until_idle(struct keys_world *k, const struct op *op)
+{
+    struct world *w = k->world;
+    (void)op;
+    w->turns_allowed = 20;
+    for (int32_t i = 0; i < w->config.n_keys; i++)
+        if (k->plain[i].running)
+            w->turns_allowed += 2 * (LONE_MAX_IDS / w->config.block_size + 1) + LONE_MAX_IDS;
+    while (!engine_is_idle(w->engine) && !world_is_wrong(w)) {
+        if (w->turns_allowed-- <= 0)
+            world_fault(w, "S7 it does not drain");
+        turn(k, true, false, w->turns_allowed % 2);
+        check_state(w);
+        keys_check(k);
+    }
+    keys_expire_plain(k);
+}
+
+static void apply_clock(struct keys_world *k, const struct op *op)
+{
+    (void)k;
+    clock_advance_ms(op->args[ARG_MS]);
+}
+
+static void apply_clear(struct keys_world *k, const struct op *op)
+{
+    (void)op;
+    engine_cache_clear(k->world->engine);
+}
+
+static void (*const APPLY[OP_N_KINDS])(struct keys_world *k, const struct op *op) = {
+    [OP_CLEAR] = apply_clear,         [OP_CLOCK] = apply_clock,
+    [OP_STEP] = apply_step,           [OP_IDLE] = run_until_idle,
+    [OP_KEY_ADD] = apply_add,         [OP_KEY_GEN] = apply_gen,
+    [OP_KEY_AGAIN] = apply_again,     [OP_KEY_LEAVE] = apply_leave,
+    [OP_KEY_FORK] = apply_fork,       [OP_KEY_CANCEL] = apply_cancel,
+    [OP_KEY_DELETE] = apply_delete,   [OP_KEY_EXPIRE] = apply_expire,
+    [OP_KEY_PERSIST] = apply_persist, [OP_KEY_RENAME] = apply_rename,
+    [OP_KEY_XDEL] = apply_xdel,       [OP_KEY_XTRIM] = apply_xtrim,
+    [OP_KEY_FLUSH] = apply_flush,     [OP_KEY_READ] = apply_read,
+};
+
+static void apply(void *rig, const struct op *op)
+{
+    struct keys_world *k = rig;
+    if (op->kind != OP_STEP && op->kind != OP_IDLE && op->kind != OP_CLOCK)
+        keys_expire_plain(k);
+    k->floor = k->greatest;
+    if (APPLY[op->kind])
+        APPLY[op->kind](k, op);
+    if (op->kind == OP_CLOCK)
+        return; /* what is due is due in the next turn, or when a command asks */
+    keys_sync(k);
+    check_state(k->world);
+    keys_check(k);
+}
+
+static void drain(void *rig)
+{
+    struct keys_world *k = rig;
+    struct world *w = k->world;
+    struct engine_stats stats;
+    if (world_is_wrong(w))
+        return;
+    run_until_idle(k, NULL);
+    while (!world_is_wrong(w) && keyspace_turn(k->keys))
+        continue;
+    keys_check(k);
+    for (int32_t i = 0; i < KEY_WAITERS; i++)
+        if (k->clients[i].is_used)
+            world_fault(w, "K4 a client was never answered");
+    engine_cache_clear(w->engine);
+    engine_stats(w->engine, &stats);
+    if (stats.free_blocks != stats.n_blocks)
+        world_fault(w, "P3 %d of %d blocks are back", stats.free_blocks, stats.n_blocks);
+    if (k->n_accepted != k->n_ended)
+        world_fault(w, "K3 %llu accepted, %llu ended", (unsigned long long)k->n_accepted,
+                    (unsigned long long)k->n_ended);
+    w->n_accepted = k->n_accepted;
+}
+
+const struct rig keys_rig = {make, apply, drain, free_all, world_of};

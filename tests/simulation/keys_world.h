@@ -1,0 +1,94 @@
+/* keys_world.h - keys over the engine's world, and their plain model: lists of texts. */
+#ifndef TESTS_SIMULATION_KEYS_WORLD_H
+#define TESTS_SIMULATION_KEYS_WORLD_H
+
+#include "keyspace/keyspace.h"
+#include "world.h"
+
+enum {
+    KEYS_MAX = 8,
+    KEY_ENTRIES = 40, /* nothing is added to a key that holds so many */
+    KEY_TEXT = 2 * WORLD_PROMPT,
+    KEY_WAITERS = 24,
+    ORPHAN_MS = 150,
+    BLOCK_MS = 60,
+};
+
+struct plain_entry {
+    struct stream_id id;
+    enum entry_kind kind;
+    enum gen_finish finish; /* ENTRY_END */
+    int32_t len;
+    char text[KEY_TEXT]; /* letters */
+};
+
+/* A GEN that was accepted, from then on; freed with the world. */
+struct plain_gen {
+    struct plain_gen *next;
+    int32_t name;
+    struct op op; /* the same once more is no second request */
+    struct lone lone;
+    int32_t n_resumed;
+    int64_t deadline_us, orphan_us; /* 0: none */
+    enum gen_finish asked;          /* what somebody asked for; GEN_NONE: nobody did */
+    enum gen_finish finish;         /* GEN_NONE while it runs */
+    struct stream_id end_id;
+    int32_t n_final; /* letters of its end entry */
+    bool is_unowned, is_delivered, is_key_gone;
+};
+
+struct plain_key {
+    bool exists;
+    int64_t expires_us;          /* 0: never */
+    struct plain_entry *entries; /* [n of KEY_ENTRIES + 4] owns */
+    int32_t n;
+    struct plain_gen *running, *last; /* borrow; last: of the last accepted GEN of this object */
+};
+
+struct client {
+    struct gen_waiter waiter; /* first */
+    struct keys_world *rig;
+    bool is_used;
+    struct plain_gen *gen; /* it waits for; NULL: it was answered in the call */
+    int64_t block_us;      /* 0: no bound */
+    int32_t n_answers;
+    enum gen_answer_kind kind;
+    char text[KEY_TEXT];
+};
+
+struct keys_world {
+    struct world *world;   /* owns */
+    struct keyspace *keys; /* owns */
+    struct plain_key plain[KEYS_MAX];
+    struct client clients[KEY_WAITERS];
+    struct plain_gen *gens;    /* owns all */
+    struct stream_id greatest; /* of all entry ids that were ever seen */
+    struct stream_id floor;    /* of those before this operation or turn */
+    uint64_t n_accepted, n_ended;
+    bool is_failing; /* the step that ends in this turn fails */
+};
+
+/* keys_world.c */
+struct bytes keys_name(int32_t i, char out[8]);
+struct key *keys_real(struct keys_world *k, int32_t i); /* NULL when it is missing */
+int32_t keys_waiting(const struct keys_world *k, const struct plain_gen *gen);
+
+/* keys_plain.c */
+int32_t plain_sequence(const struct plain_key *p, int32_t *ids); /* [LONE_MAX_IDS * 8] at most */
+const struct plain_entry *plain_last_known(const struct plain_key *p);
+bool plain_may_go_on(const struct plain_key *p);
+void plain_append(struct keys_world *k, struct plain_key *p, const struct entry *entry);
+void plain_remove(struct keys_world *k, struct plain_key *p);
+void plain_copy(struct plain_key *to, const struct plain_key *from, int32_t n);
+void plain_end(struct keys_world *k, struct plain_gen *gen, enum gen_finish finish);
+
+enum verdict { VERDICT_NEW, VERDICT_RESUME, VERDICT_ATTACH, VERDICT_DELIVER, VERDICT_ERROR };
+enum verdict plain_judge(const struct keys_world *k, int32_t name, const struct op *op);
+
+/* keys_check.c */
+void keys_sync(struct keys_world *k); /* adopts the ends that the real keys show */
+void keys_expire_plain(struct keys_world *k);
+void keys_check(struct keys_world *k); /* all keys, all clients */
+void keys_check_answer(struct client *client);
+
+#endif
