@@ -52,7 +52,23 @@
     X(QUEUE_UNBOUNDED, "the queue has no bound")                                                  \
     X(BOOST_MISSED, "a leader stays behind those who wait for it")                                \
     X(PREEMPT_ADMITS, "a step that preempted admits")                                             \
-    X(RESERVE_OVERRUN, "admission counts blocks that are not there")
+    X(RESERVE_OVERRUN, "admission counts blocks that are not there")                              \
+    X(ATTACH_ANY, "any GEN attaches to the one that runs")                                        \
+    X(DELIVER_NEVER, "an undelivered answer is generated again")                                  \
+    X(READ_UNHEARD, "an answer that was read counts as undelivered")                              \
+    X(RESUME_DOUBLES, "the entry that is resumed stays")                                          \
+    X(ORPHAN_FOREVER, "a generation without clients runs on")                                     \
+    X(ORPHAN_ATTACHED, "attaching does not stop the orphan clock")                                \
+    X(REFUSED_WRITES, "the prompt is written before the engine has accepted")                     \
+    X(TTL_LOST, "a fork lives for ever")                                                          \
+    X(WAITERS_UNTOLD, "clients learn in a later turn that the key is gone")                       \
+    X(AT_EXCLUSIVE, "AT leaves its entry out")                                                    \
+    X(FORK_FORGETS, "a fork leaves out what was generated so far")                                \
+    X(BUSY_WRITTEN, "XADD writes while a generation runs")                                        \
+    X(MARK_FALLS, "entry ids follow the clock and the key alone")                                 \
+    X(PIECE_LOST, "the last piece is not written")                                                \
+    X(EXPIRE_BLIND, "an expired key is found")                                                    \
+    X(BLOCK_FORGOTTEN, "BLOCK does not bound the wait")
 /* clang-format on */
 
 enum plant {
@@ -60,7 +76,8 @@ enum plant {
 #define X(name, what) PLANT_##name,
     PLANTS(X)
 #undef X
-        PLANT_COUNT
+        PLANT_COUNT,
+    PLANT_FIRST_OF_KEYS = PLANT_ATTACH_ANY,
 };
 
 #ifdef KV_PLANT

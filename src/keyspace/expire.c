@@ -7,6 +7,7 @@
 #include "keyspace/keyspace.h"
 
 #include "base/clock.h"
+#include "base/plant.h"
 #include "base/err.h"
 
 static struct timers *heap_of(const struct key *key)
@@ -43,7 +44,7 @@ static void set(struct key *key, bool at_wall, int64_t at)
 
 void key_copy_expiry(struct key *to, const struct key *from)
 {
-    if (from->expires)
+    if (from->expires && !PLANTED(TTL_LOST))
         set(to, from->expires_at_wall, from->expiry.at);
 }
 

@@ -14,6 +14,7 @@
 #include "keyspace/fork.h"
 
 #include "base/mem.h"
+#include "base/plant.h"
 #include "keyspace/generation.h"
 
 /* What the children will hold: entries [0, n) of the source, then a cut answer or none. */
@@ -150,7 +151,7 @@ static int branch_running(struct branch *branch, struct err *err)
     if (g == NULL || g->gen == NULL)
         return 0;
     gen_view(g->gen, &view);
-    if (view.n_ids == 0)
+    if (view.n_ids == 0 || PLANTED(FORK_FORGETS))
         return 0;
     struct end_facts facts = facts_of_running(g, &view);
     branch->opening = g->opening;
@@ -165,7 +166,7 @@ static int branch_make(struct branch *branch, const struct fork_request *r, stru
         return branch_running(branch, err);
     int64_t at = stream_index(s, r->at);
     if (at >= 0) {
-        branch->n = (size_t)at + 1;
+        branch->n = (size_t)at + !PLANTED(AT_EXCLUSIVE);
         return 0;
     }
     const struct piece *piece = pieces_find(&branch->source->pieces, r->at);

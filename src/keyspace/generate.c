@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 #define JOB_BYTES 2048               /* of text to tokenise: about 1 ms at 2 MB/s */
 #define JOB_ENTRIES 4096             /* to walk, whatever they hold */
@@ -192,12 +193,14 @@ static void go(struct generation *g)
     struct err err;
     struct stream *s = g->key->stream;
     struct build *build = g->build;
+    if (PLANTED(REFUSED_WRITES) && g->resumed == NULL)
+        generation_begin(g);
     int rc = build->failed ? err_set(&err, "%s", build->err.text) : submit(g, &err);
     if (rc < 0) {
         generation_refuse(g, err.text);
         return;
     }
-    if (g->resumed != NULL)
+    if (g->resumed != NULL && !PLANTED(RESUME_DOUBLES))
         (void)stream_delete(s, g->resumed->id); /* it is there: the key was busy */
     generation_begin(g);
     build_install(build, s);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "base/rng.h"
 
 struct key *generation_key(struct list *node)
@@ -201,7 +202,7 @@ static void end_with(struct generation *g, const struct end_facts *facts)
     struct key *key = g->key;
     struct attempt *attempt = g->attempt;
     struct stream_id id;
-    if (g->held.len > 0)
+    if (g->held.len > 0 && !PLANTED(PIECE_LOST))
         show_held(g);
     ASSERT(keyspace_next_id(g->ks, key->stream, &id)); /* 2^32 were left */
     struct entry *end = end_entry(id, facts);
@@ -300,7 +301,7 @@ bool generation_stop(struct generation *g, enum gen_finish finish)
 void generation_end_with_key(struct generation *g)
 {
     struct key *key = g->key;
-    g->key_is_going = true;
+    g->key_is_going = !PLANTED(WAITERS_UNTOLD);
     (void)generation_stop(g, GEN_CANCELLED); /* or it had ended by itself: as well */
     watch_serve_key(key);
 }

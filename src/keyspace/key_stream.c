@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "keyspace/conversation.h"
 #include "keyspace/retry.h"
 
@@ -18,7 +19,8 @@ bool keyspace_next_id(struct keyspace *ks, const struct stream *stream, struct s
     if (!stream_id_next(&own))
         return false;
     (void)stream_id_next(&mark); /* it follows the clock: never near the top */
-    struct stream_id base = stream_id_compare(clock, mark) > 0 ? clock : mark;
+    struct stream_id base =
+        stream_id_compare(clock, mark) > 0 || PLANTED(MARK_FALLS) ? clock : mark;
     if (stream_id_compare(base, own) < 0) {
         *id = own;
         return true;
@@ -97,7 +99,7 @@ int keys_xadd(struct keyspace *ks, int32_t db, struct bytes name, const struct x
     static const struct stream empty;
     struct key *key = keys_lookup(ks, db, name);
     enum entry_kind kind;
-    if (key != NULL && key_refuse_busy(key, err) < 0)
+    if (key != NULL && !PLANTED(BUSY_WRITTEN) && key_refuse_busy(key, err) < 0)
         return -1;
     if (key == NULL && add->no_create)
         return 0;

@@ -18,6 +18,7 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "base/plant.h"
 #include "base/table.h"
 #include "keyspace/generation.h"
 
@@ -68,6 +69,8 @@ bool attempt_equal(const struct attempt *a, const struct attempt *b)
 
 void attempt_note_read(struct attempt *attempt, struct stream_id id)
 {
+    if (PLANTED(READ_UNHEARD))
+        return;
     if (attempt->finish != GEN_NONE && stream_id_compare(attempt->end_id, id) == 0)
         attempt->is_delivered = true;
 }
@@ -75,7 +78,9 @@ void attempt_note_read(struct attempt *attempt, struct stream_id id)
 enum retry_verdict retry_judge(const struct key *key, const struct attempt *attempt)
 {
     if (key != NULL && key->generation != NULL)
-        return attempt_equal(key->generation->attempt, attempt) ? RETRY_ATTACH : RETRY_BUSY;
+        return attempt_equal(key->generation->attempt, attempt) || PLANTED(ATTACH_ANY)
+                   ? RETRY_ATTACH
+                   : RETRY_BUSY;
     if (key == NULL || key->attempt == NULL || !attempt_equal(key->attempt, attempt))
         return RETRY_NEW;
     int64_t last = key_last_known(key);
@@ -84,5 +89,5 @@ enum retry_verdict retry_judge(const struct key *key, const struct attempt *atte
         return RETRY_NEW;
     if (key->attempt->finish == GEN_ORPHANED)
         return RETRY_RESUME;
-    return key->attempt->is_delivered ? RETRY_NEW : RETRY_DELIVER;
+    return key->attempt->is_delivered || PLANTED(DELIVER_NEVER) ? RETRY_NEW : RETRY_DELIVER;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 void gen_waiter_init(struct gen_waiter *waiter)
 {
@@ -50,7 +51,8 @@ void gen_waiter_leave(struct gen_waiter *waiter)
     struct generation *g = waiter->generation;
     struct keyspace *ks = waiter->ks;
     detach(waiter);
-    if (g != NULL && list_is_empty(&g->waiters) && !g->attempt->is_unowned)
+    if (g != NULL && list_is_empty(&g->waiters) && !g->attempt->is_unowned &&
+        !PLANTED(ORPHAN_FOREVER))
         timer_start(&ks->timers, &g->orphan, clock_now_us() + ks->config.orphan_timeout_ms * 1000);
 }
 
@@ -67,9 +69,10 @@ void waiter_attach(struct generation *g, struct gen_waiter *waiter, int64_t bloc
     struct timers *timers = &g->ks->timers;
     waiter->generation = g;
     list_push_back(&g->waiters, &waiter->node);
-    timer_stop(timers, &g->orphan);
+    if (!PLANTED(ORPHAN_ATTACHED))
+        timer_stop(timers, &g->orphan);
     waiter->timer.fire = block_is_over;
-    if (block_ms > 0 && block_ms < INT64_MAX / 2000)
+    if (block_ms > 0 && !PLANTED(BLOCK_FORGOTTEN) && block_ms < INT64_MAX / 2000)
         timer_start(timers, &waiter->timer, clock_now_us() + block_ms * 1000);
 }
 

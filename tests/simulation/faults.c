@@ -30,7 +30,7 @@ static bool catch_one(enum plant plant, int number)
 {
     struct run_result r;
     plant_chosen = plant;
-    run_worlds(false, 1, WITHIN, OPS_EACH, true, &r);
+    run_worlds(plant >= PLANT_FIRST_OF_KEYS, 1, WITHIN, OPS_EACH, true, &r);
     if (r.is_wrong)
         printf("ok %d - %s: caught after %" PRId64 " operations (%s)\n", number, NAMES[plant],
                r.n_ops, r.fault);
@@ -46,22 +46,22 @@ static void print_shrunk(enum plant plant)
     struct run_result r;
     struct script s;
     plant_chosen = plant;
-    run_worlds(false, 1, WITHIN, OPS_EACH, true, &r);
+    run_worlds(plant >= PLANT_FIRST_OF_KEYS, 1, WITHIN, OPS_EACH, true, &r);
     if (!r.is_wrong)
         return;
-    script_draw(&s, false, r.seed, OPS_EACH);
+    script_draw(&s, plant >= PLANT_FIRST_OF_KEYS, r.seed, OPS_EACH);
     run_shrink(&s, r.at, SHRINK_TRIES);
     script_print(&s, stdout);
     script_free(&s);
 }
 
-static bool is_clean(int number)
+static bool is_clean(bool with_keys, int number)
 {
     struct run_result r;
     plant_chosen = PLANT_NONE;
-    run_worlds(false, 1, CLEAN_OPS, OPS_EACH, false, &r);
-    printf("%s %d - no fault planted: %" PRId64 " operations are clean\n",
-           r.is_wrong ? "not ok" : "ok", number, r.n_ops);
+    run_worlds(with_keys, 1, CLEAN_OPS, OPS_EACH, false, &r);
+    printf("%s %d - no fault planted: %" PRId64 " operations %s are clean\n",
+           r.is_wrong ? "not ok" : "ok", number, r.n_ops, with_keys ? "on keys" : "on the engine");
     if (r.is_wrong)
         printf("# seed %" PRIu64 ": %s\n", r.seed, r.fault);
     return !r.is_wrong;
@@ -78,9 +78,10 @@ int main(int argc, char **argv)
             }
         return ok ? 0 : 1;
     }
-    printf("1..%d\n", PLANT_COUNT);
+    printf("1..%d\n", PLANT_COUNT + 1);
     for (int p = 1; p < PLANT_COUNT; p++)
         ok &= catch_one((enum plant)p, p);
-    ok &= is_clean(PLANT_COUNT);
+    ok &= is_clean(false, PLANT_COUNT);
+    ok &= is_clean(true, PLANT_COUNT + 1);
     return ok ? 0 : 1;
 }

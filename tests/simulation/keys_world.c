@@ -613,6 +613,12 @@ static void turn(struct keys_world *k, bool done, bool fail, bool late)
         continue;
     keys_expire_plain(k);
     keys_sync(k);
+    for (int32_t i = 0; i < KEY_WAITERS; i++) {
+        const struct client *client = &k->clients[i];
+        if (client->is_used && client->n_answers == 0 && client->block_us > 0 &&
+            client->block_us <= clock_now_us())
+            world_fault(w, "K4 a client waits longer than its BLOCK");
+    }
     for (int32_t i = 0; i < w->config.n_keys; i++) {
         const struct plain_gen *gen = k->plain[i].running;
         if (gen && gen->orphan_us > 0 && gen->orphan_us <= clock_now_us())
