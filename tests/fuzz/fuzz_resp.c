@@ -7,8 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/resp.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 /* Reads all of data in pieces of n bytes; a hash of what came out. */
 static uint64_t digest(const struct resp_limits *limits, const char *data, size_t size, size_t n)
