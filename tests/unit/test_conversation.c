@@ -2,6 +2,7 @@
 #include "keys_fixture.h"
 #include <poll.h>
 #include "keyspace/conversation.h"
+#include "vocab.h"
 
 /* The ids that a GEN on this key would send to the model now, control tokens spelled. */
 static void expect_sequence(struct fixture *fx, const char *name, bool is_chat,
@@ -335,6 +336,8 @@ static void test_the_first_piece_leaves_at_once_the_others_by_the_interval(void 
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .async = true});
     fx_turns(&fx, 5);
     struct stream_id at = expect_read(&fx, "k", c.id, "piece=a;");
+    struct stream_id last = key_last_id(fx_key(&fx, "k"));
+    assert_int_equal(stream_id_compare(at, last), 0); /* last-generated-id counts pieces */
     fx_advance(&fx, 19);
     expect_read(&fx, "k", at, "");
     fx_advance(&fx, 1);
@@ -387,6 +390,81 @@ static void test_a_piece_holds_whole_characters(void **state)
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .async = true});
     fx_finish(&fx);
     expect_read(&fx, "k", c.id, "piece=\xe2\x82\xac;piece=\xc3\xa4;text=\xe2\x82\xac\xc3\xa4;");
+    fx_close_all(&fx);
+}
+
+/* ---- cutting and children -------------------------------------------------------------------- */
+
+static void expect_cut(const struct tokenizer *t, size_t n_carry, size_t text_len,
+                       const char *expected, int32_t n_whole)
+{
+    static const int32_t ids[] = {256, 257};
+    struct ids cut = {0};
+    struct str text = {0};
+    struct bytes all = n_carry ? BYTES("!hello world") : BYTES("hello world");
+    conversation_cut(t, ids, 2, n_carry, all, text_len, &cut);
+    tokenizer_decode(t, cut.data, cut.n, false, &text);
+    assert_string_equal(text.data ? text.data : "", expected);
+    int32_t n = 0;
+    while (n < cut.n && cut.data[n] >= 256)
+        n++;
+    assert_int_equal(n, n_whole);
+    ids_free(&cut);
+    str_free(&text);
+}
+
+static void test_a_cut_keeps_whole_tokens_and_tokenises_the_rest_anew(void **state)
+{
+    struct vocab v = vocab_new((const struct bytes[]){BYTES("hello"), BYTES(" world")}, 2);
+    expect_cut(v.tokenizer, 0, 11, "hello world", 2);
+    expect_cut(v.tokenizer, 0, 8, "hello wo", 1);
+    expect_cut(v.tokenizer, 0, 5, "hello", 1);
+    expect_cut(v.tokenizer, 0, 2, "he", 0);
+    expect_cut(v.tokenizer, 0, 0, "", 0);
+    expect_cut(v.tokenizer, 1, 6, "hello", 1); /* the carried byte belongs to ids before these */
+    expect_cut(v.tokenizer, 1, 1, "", 0);
+    tokenizer_free(v.tokenizer);
+}
+
+static void test_a_child_of_a_running_chat_goes_on_inside_the_answer(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct err err;
+    struct bytes target = BYTES("x");
+    struct fork_request fork = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
+    fx_open(&fx, "abc");
+    fx.never_ends = true;
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "q", .role = "user"});
+    fx_turns(&fx, 4);
+    assert_int_equal(keys_fork(fx.ks, &fork, &err), 1);
+    expect_bytes(last_field(&fx, "x", "role"), "assistant");
+    assert_true(keys_cancel(fx.ks, 0, BYTES("k")));
+    fx_turns(&fx, 2);
+    fx.never_ends = false;
+    fx.says = "def";
+    fx_gen(&fx, &d, (struct gen_args){.key = "x"});
+    fx_finish(&fx);
+    assert_string_equal(d.text, "def");
+    expect_sequence(&fx, "x", false,
+                    "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nabcdef");
+    fx_close_all(&fx);
+}
+
+static void test_a_copy_to_another_database_is_a_fork(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct err err;
+    struct bytes target = BYTES("k");
+    struct fork_request copy = {
+        .source = BYTES("k"), .targets = &target, .n_targets = 1, .target_db = 5};
+    fx_open(&fx, "abc");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
+    fx_finish(&fx);
+    assert_int_equal(keys_fork(fx.ks, &copy, &err), 1);
+    assert_int_equal(keys_fork(fx.ks, &copy, &err), 0);
+    assert_int_equal(key_stream(keys_find(fx.ks, 5, BYTES("k")))->n, 2);
     fx_close_all(&fx);
 }
 
@@ -731,6 +809,10 @@ static void test_probe_tells_tokens_and_cached_and_writes_nothing(void **state)
     assert_int_equal(cached, 32);
     assert_int_equal(keys_probe(fx.ks, 0, 7, bytes_from(prompt), none, none, &n, &cached, &err), 0);
     assert_int_equal(cached, 0); /* another user */
+    keyspace_options(fx.ks)->share_prefixes = true;
+    assert_int_equal(keys_probe(fx.ks, 0, 7, bytes_from(prompt), none, none, &n, &cached, &err), 0);
+    assert_int_equal(cached, 0); /* what was computed for one user is not everybody's */
+    keyspace_options(fx.ks)->share_prefixes = false;
     assert_int_equal(keys_probe(fx.ks, 0, 0, BYTES("?"), none, BYTES("k"), &n, &cached, &err), 0);
     assert_int_equal(n, 36);
     assert_int_equal(keys_probe(fx.ks, 0, 0, BYTES(""), none, none, &n, &cached, &err), -1);
@@ -762,6 +844,9 @@ int main(void)
         cmocka_unit_test(test_maxlen_never_drops_a_prompt_to_keep_pieces),
         cmocka_unit_test(test_pieces_live_a_minute_after_the_end_or_until_the_next_generation),
         cmocka_unit_test(test_a_piece_holds_whole_characters),
+        cmocka_unit_test(test_a_cut_keeps_whole_tokens_and_tokenises_the_rest_anew),
+        cmocka_unit_test(test_a_child_of_a_running_chat_goes_on_inside_the_answer),
+        cmocka_unit_test(test_a_copy_to_another_database_is_a_fork),
         cmocka_unit_test(test_a_refusal_writes_nothing),
         cmocka_unit_test(test_a_key_is_busy_while_its_prompt_is_tokenised),
         cmocka_unit_test(test_del_of_a_key_that_tokenises_answers_and_counts_nothing),
