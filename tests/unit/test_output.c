@@ -33,7 +33,7 @@ struct setup {
     int64_t max_tokens;
     int32_t n_before, n_context;
     struct bytes carry;
-    bool ignore_eos;
+    bool ignore_eos, no_ends;
 };
 
 static struct answer *answer_new(struct setup setup)
@@ -47,7 +47,7 @@ static struct answer *answer_new(struct setup setup)
     options.ignore_eos = setup.ignore_eos;
     if (!setup.carry.data)
         setup.carry = BYTES("");
-    a->vocab = vocab_new(setup.words, setup.n_words);
+    a->vocab = vocab_with(setup.words, setup.n_words, !setup.no_ends);
     output_init(&a->output, a->vocab.tokenizer, &options, setup.carry, setup.n_before,
                 setup.n_context ? setup.n_context : 1000);
     return a;
@@ -443,6 +443,24 @@ static void test_b16_every_end_of_text_id_ends_and_is_part_of_nothing(void **sta
     }
 }
 
+static void test_b15_without_any_end_of_text_id_it_ends_at_its_limits(void **state)
+{
+    (void)state;
+    struct answer *a = answer_new((struct setup){.no_ends = true, .max_tokens = 3});
+    feed(a, a->vocab.end_of_text);
+    feed(a, 'x');
+    assert_int_equal(a->finish, GEN_NONE);
+    feed(a, a->vocab.end_of_turn);
+    assert_int_equal(a->finish, GEN_LENGTH);
+    assert_answer(a, "x");
+    answer_free(a);
+
+    a = answer_new((struct setup){.no_ends = true, .n_before = 8, .n_context = 10});
+    feed_bytes(a, "ab");
+    assert_int_equal(a->finish, GEN_LENGTH);
+    answer_free(a);
+}
+
 static void test_an_ignored_end_of_text_id_does_not_end(void **state)
 {
     (void)state;
@@ -546,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_string_within_carried_bytes_is_past),
         cmocka_unit_test(test_text_does_not_depend_on_token_borders),
         cmocka_unit_test(test_b16_every_end_of_text_id_ends_and_is_part_of_nothing),
+        cmocka_unit_test(test_b15_without_any_end_of_text_id_it_ends_at_its_limits),
         cmocka_unit_test(test_an_ignored_end_of_text_id_does_not_end),
         cmocka_unit_test(test_b17_the_limit_is_exact),
         cmocka_unit_test(test_end_of_text_goes_before_length_and_a_stop_string_too),

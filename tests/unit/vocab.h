@@ -13,8 +13,9 @@ struct vocab {
     int32_t n, end_of_text, end_of_turn, control;
 };
 
-/* words: token i is number 256 + i. */
-static inline struct vocab vocab_new(const struct bytes *words, int32_t n_words)
+/* words: token i is number 256 + i. has_ends: two ids end a text; without, they are
+ * control tokens as any. */
+static inline struct vocab vocab_with(const struct bytes *words, int32_t n_words, bool has_ends)
 {
     int32_t n = 256 + n_words + 3;
     struct vocab v = {.n = n, .end_of_text = n - 3, .end_of_turn = n - 2, .control = n - 1};
@@ -34,7 +35,7 @@ static inline struct vocab vocab_new(const struct bytes *words, int32_t n_words)
     texts[v.end_of_text] = BYTES("<|end|>");
     texts[v.end_of_turn] = BYTES("<|turn|>");
     texts[v.control] = BYTES("<|control|>");
-    memcpy(kinds + v.end_of_text, "eec", 3);
+    memcpy(kinds + v.end_of_text, has_ends ? "eec" : "ccc", 3);
     v.tokenizer = tokenizer_build(
         &(struct tokenizer_spec){
             .n_vocab = n, .texts = texts, .kinds = kinds, .pre = "gpt-2", .bos = -1},
@@ -44,6 +45,11 @@ static inline struct vocab vocab_new(const struct bytes *words, int32_t n_words)
     xfree(texts);
     xfree(kinds);
     return v;
+}
+
+static inline struct vocab vocab_new(const struct bytes *words, int32_t n_words)
+{
+    return vocab_with(words, n_words, true);
 }
 
 #endif
