@@ -1,16 +1,65 @@
-/* test_golden_model.c - the real SmolLM2-135M-Instruct file: its figures as its makers state them.
+/* test_golden_model.c - stored types and the real SmolLM2-135M-Instruct file, as others see them.
  *
- * From the model's configuration on its card and from the tensor table that llama.cpp prints for
- * this file. Skipped aloud where the file is not. */
+ * quant-vectors.jsonl has random blocks of each type and their values, to the bit, from the Python
+ * package gguf 0.19.0 (its numpy dequantisation, MIT). The model's figures are from its
+ * configuration on its card and from the tensor table that llama.cpp prints for this file; skipped
+ * aloud where the file is not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include "model/gguf.h"
 #include "model/model.h"
 #include "tests/golden/golden.h"
+
+/* "0aff" -> bytes; returns their number. */
+static size_t from_hex(struct bytes hex, uint8_t *out, size_t room)
+{
+    assert_true(hex.len % 2 == 0 && hex.len / 2 <= room);
+    for (size_t i = 0; i < hex.len / 2; i++) {
+        char pair[3] = {hex.data[2 * i], hex.data[2 * i + 1], 0};
+        out[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    return hex.len / 2;
+}
+
+static void check_vector(const json_t *line)
+{
+    uint8_t bytes[1024];
+    float values[1024];
+    struct bytes name = golden_text(line, "type");
+    const json_t *expected = json_object_get(line, "values");
+    int type = tensor_type_find(name.data);
+    assert_true(type >= 0);
+    size_t n = json_array_size(expected);
+    size_t len = from_hex(golden_text(line, "bytes"), bytes, sizeof bytes);
+    assert_in_range(n, 1, 1024);
+    assert_int_equal(len, tensor_row_bytes(type, (int64_t)n));
+    struct tensor t = {.type = (enum tensor_type)type, .n = 1, .k = (int64_t)n, .data = bytes};
+    tensor_row_unpack(&t, 0, values);
+    for (size_t i = 0; i < n; i++) {
+        float want = (float)json_number_value(json_array_get(expected, i));
+        if (values[i] != want)
+            fail_msg("%s value %zu: %.9g, expected %.9g", name.data, i, (double)values[i],
+                     (double)want);
+    }
+}
+
+static void test_every_type_unpacks_as_elsewhere(void **state)
+{
+    char path[GOLDEN_PATH_MAX];
+    snprintf(path, sizeof path, "%s/tests/golden/quant-vectors.jsonl",
+             getenv("KVASIR_SRC") != NULL ? getenv("KVASIR_SRC") : ".");
+    json_t *lines = golden_read_lines(path);
+    assert_int_equal(json_array_size(lines), 11);
+    for (size_t i = 0; i < json_array_size(lines); i++)
+        check_vector(json_array_get(lines, i));
+    json_decref(lines);
+}
 
 static struct model *open_model(void)
 {
@@ -83,6 +132,7 @@ static void test_smollm2_unpacks_to_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type_unpacks_as_elsewhere),
         cmocka_unit_test(test_smollm2_has_its_figures),
         cmocka_unit_test(test_smollm2_has_its_tensors),
         cmocka_unit_test(test_smollm2_unpacks_to_weights),
