@@ -1,0 +1,91 @@
+"""test_model_bench.py - kvasir-model-bench as a program: its table, its JSON, its complaints."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.environ.get("KVASIR_BUILD", ".")
+PROGRAM = os.path.join(BUILD, "kvasir-model-bench")
+SMALL = ["--backend", "ref", "--threads", "1", "--repeat", "2", "--gen", "3"]
+
+
+def run(*options):
+    return subprocess.run([PROGRAM, *options], capture_output=True, text=True)
+
+
+def make_model(folder):
+    path = os.path.join(folder, "tiny.gguf")
+    subprocess.run([os.path.join(BUILD, "kvasir-mkmodel"), "--out", path], check=True,
+                   capture_output=True)
+    return path
+
+
+def test_json_has_every_test_with_its_runs(folder):
+    done = run("--model", make_model(folder), *SMALL, "--prompt", "20,40", "--batch", "1,3",
+               "--context", "33", "--chunk", "16", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [t["test"] for t in report["tests"]] == ["pp20", "pp40", "tg3 x 1 @ 32", "tg3 x 3 @ 32"]
+    for test in report["tests"]:
+        assert test["runs"] == 2
+        assert 0 < test["slowest"] <= test["tokens_per_s"] <= test["fastest"], test
+    assert "ref" in report["device"] and report["threads"] == 1 and "nll" not in report
+
+
+def test_likelihood_does_not_depend_on_threads(folder):
+    model, text = make_model(folder), os.path.join(folder, "text")
+    with open(text, "w", encoding="utf-8") as file:
+        file.write("The quick brown fox jumps over the lazy dog. " * 8)
+    values = set()
+    for options in (["--threads", "1"], ["--threads", "2"]):
+        done = run("--model", model, "--backend", "ref", *options, "--prompt", "0", "--gen", "0",
+                   "--nll", text, "--nll-ids", "100", "--json")
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert report["tests"] == [] and report["nll_ids"] == 100
+        values.add(report["nll"])
+    assert len(values) == 1 and 0 < values.pop() < 50, values
+
+
+def test_the_table_names_device_and_medians(folder):
+    done = run("--model", make_model(folder), *SMALL, "--prompt", "8", "--batch", "2")
+    assert done.returncode == 0, done.stderr
+    for words in "device  ref", "tokens/s", "pp8", "tg3 x 2 @ 0":
+        assert words in done.stdout, done.stdout
+
+
+def test_wrong_options_are_told(folder):
+    model = make_model(folder)
+    for options, words in [
+        (["--model", model, "--batch", "1,x"], "--batch x: a number from 1 to 256"),
+        (["--model", model, "--batch", "257"], "--batch 257"),
+        (["--model", model, "--prompt", ",".join("1" * 17)], "more than 16 sizes"),
+        (["--model", model, "--backend", "tpu"], "tpu"),
+        (["--model", model, "--context", "100000"], "the model was trained for"),
+        (["--model", model + "x"], "tiny.ggufx"),
+        ([], "--model is missing"),
+        (["--model", model, "more"], "\"more\" is not an option"),
+    ]:
+        done = run(*options)
+        assert done.returncode == 1 and words in done.stderr, (options, done.stderr)
+        assert done.stdout == ""
+
+
+def main():
+    tests = [(n, f) for n, f in sorted(globals().items()) if n.startswith("test_")]
+    failed = 0
+    print(f"1..{len(tests)}")
+    for number, (name, test) in enumerate(tests, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(folder)
+                print(f"ok {number} - {name}")
+            except Exception as error:  # one broken case does not hide the others
+                failed += 1
+                print(f"not ok {number} - {name}\n# {error!r}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
