@@ -575,6 +575,18 @@ static void test_offsets_are_aligned_inside_and_apart(void **state)
     }
 }
 
+/* 68 bytes, of which the next tensor begins at 64: the smallest overlap that alignment allows. */
+static void test_an_overlap_of_four_bytes_is_seen(void **state)
+{
+    static const uint64_t dims[1] = {17};
+    struct str s = {0};
+    header(&s, 3, 2, 0);
+    info(&s, "a", 1, dims, TENSOR_F32, 0);
+    info(&s, "b", 1, dims, TENSOR_F32, 64);
+    data(&s, 132);
+    assert_refused(&s, "tensor a: overlaps tensor b");
+}
+
 static void test_tensor_names_are_short_and_single(void **state)
 {
     static const uint64_t dims[1] = {8};
@@ -689,6 +701,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_whole_blocks),
         cmocka_unit_test(test_types_that_we_lack_are_named),
         cmocka_unit_test(test_offsets_are_aligned_inside_and_apart),
+        cmocka_unit_test(test_an_overlap_of_four_bytes_is_seen),
         cmocka_unit_test(test_tensor_names_are_short_and_single),
         cmocka_unit_test(test_a_file_cut_anywhere_is_refused),
         cmocka_unit_test(test_a_flipped_bit_never_crashes),

@@ -442,6 +442,35 @@ static void test_shapes_that_do_not_fit_are_told(void **state)
     assert_refused(&file, "tensor blk.0.ffn_up.weight: 64 x 95, expected 64 x 96");
 }
 
+/* Three dimensions whose product would fit, and two that fit with a third beside them. */
+static void add_deep_head(struct gguf_writer *w, const void *arg)
+{
+    static const float values[64 * 323 * 2];
+    gguf_write_tensor(w, "output.weight", TENSOR_F32, arg, 3, values, sizeof values);
+}
+
+static void test_a_matrix_has_two_dimensions(void **state)
+{
+    static const int64_t product[3] = {64, 17, 19}, beside[3] = {64, 323, 2};
+    struct mkmodel_options o = small();
+    o.extra = add_deep_head;
+    o.extra_arg = product;
+    struct str file = build(&o);
+    assert_refused(&file, "tensor output.weight: 64 x 17 x 19, expected 64 x 323");
+    o.extra_arg = beside;
+    file = build(&o);
+    assert_refused(&file, "tensor output.weight: 64 x 323 x 2, expected 64 x 323");
+}
+
+static void test_a_wild_projection_is_refused(void **state)
+{
+    struct mkmodel_options o = small();
+    struct str file = build(&o);
+    patch_u32(&file, "llama.attention.head_count", 4096);
+    patch_u32(&file, "llama.attention.key_length", 1024);
+    assert_refused(&file, "4096 heads of 1024 values are too many");
+}
+
 static void test_vectors_are_floats(void **state)
 {
     struct mkmodel_options o = small();
@@ -590,6 +619,8 @@ int main(void)
         cmocka_unit_test(test_an_adapter_is_no_model),
         cmocka_unit_test(test_missing_tensors_are_named),
         cmocka_unit_test(test_shapes_that_do_not_fit_are_told),
+        cmocka_unit_test(test_a_matrix_has_two_dimensions),
+        cmocka_unit_test(test_a_wild_projection_is_refused),
         cmocka_unit_test(test_vectors_are_floats),
         cmocka_unit_test(test_tensors_that_are_not_used_are_refused),
         cmocka_unit_test(test_a_bias_is_everywhere_or_nowhere),
