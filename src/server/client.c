@@ -188,7 +188,7 @@ static void input_free(struct client *c)
 {
     try_free(MEM_CLIENT, c->input);
     c->input = NULL;
-    c->input_len = c->input_cap = 0;
+    c->input_at = c->input_len = c->input_cap = 0;
 }
 
 static size_t input_limit(const struct client *c)
@@ -196,36 +196,49 @@ static size_t input_limit(const struct client *c)
     return c->authenticated ? c->server->config.client_query_buffer_limit : RESP_AUTH_QUERY;
 }
 
+/* Makes room for len more bytes behind what is parked. */
+static bool input_room(struct client *c, size_t len)
+{
+    if (c->input_at + c->input_len + len <= c->input_cap)
+        return true;
+    if (c->input_at > 0) {
+        memmove(c->input, c->input + c->input_at, c->input_len);
+        c->input_at = 0;
+    }
+    size_t cap = c->input_cap ? c->input_cap : 1024;
+    while (cap < c->input_len + len)
+        cap *= 2;
+    char *input = try_realloc(MEM_CLIENT, c->input, cap);
+    if (!input)
+        return false;
+    c->input = input;
+    c->input_cap = cap;
+    return true;
+}
+
 /* Keeps what cannot be parsed yet. At the limit the socket is read no further. */
 static void park(struct client *c, const char *data, size_t len)
 {
-    if (c->input_len + len > c->input_cap) {
-        size_t cap = c->input_cap ? c->input_cap * 2 : 1024;
-        while (cap < c->input_len + len)
-            cap *= 2;
-        char *input = try_realloc(MEM_CLIENT, c->input, cap);
-        if (!input) {
-            log_warning(LOG_NET, "client id=%llu: closed, no memory for %zu bytes of input",
-                        (unsigned long long)c->id, cap);
-            client_drop(c);
-            return;
-        }
-        c->input = input;
-        c->input_cap = cap;
+    if (!input_room(c, len)) {
+        log_warning(LOG_NET, "client id=%llu: closed, no memory for %zu more bytes of input",
+                    (unsigned long long)c->id, len);
+        client_drop(c);
+        return;
     }
-    memcpy(c->input + c->input_len, data, len);
+    memcpy(c->input + c->input_at + c->input_len, data, len);
     c->input_len += len;
     if (c->input_len >= input_limit(c))
         conn_read_set(&c->conn, false);
 }
 
+/* The rest of a slice stays where it is: what is parked may be 64 MiB, a slice is a few KiB. */
 static void unpark(struct client *c)
 {
     if (c->input_len == 0 || !may_parse(c))
         return;
-    size_t used = run_requests(c, c->input, c->input_len);
+    size_t used = run_requests(c, c->input + c->input_at, c->input_len);
+    c->input_at += used;
     c->input_len -= used;
-    memmove(c->input, c->input + used, c->input_len);
     if (c->input_len == 0)
         input_free(c);
     if (c->input_len < input_limit(c))
@@ -409,7 +422,7 @@ void client_describe(const struct client *c, struct str *out)
     flags_append(c, out);
     str_printf(out, " db=%d sub=0 psub=0 ssub=0 multi=%d qbuf=%zu qbuf-free=%zu multi-mem=%zu",
                c->db, c->multi ? c->multi->n : -1, c->input_len + resp_bytes(&c->reader),
-               c->input_cap - c->input_len, c->multi ? c->multi->bytes : 0);
+               c->input_cap - c->input_at - c->input_len, c->multi ? c->multi->bytes : 0);
     str_printf(out, " obl=0 oll=0 omem=%zu tot-mem=%zu events=%s cmd=", c->conn.out.cap,
                client_bytes(c),
                conn_unsent(&c->conn) ? "rw"

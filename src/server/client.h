@@ -50,8 +50,8 @@ struct client {
     struct resp_reader reader;
     struct reply reply;
     char *input; /* owns; read but not parsed: what stands behind a blocking command */
-    size_t input_len, input_cap;
-    const struct request *request; /* the one that runs; NULL between commands */
+    size_t input_at, input_len, input_cap; /* bytes [at, at + len) of cap */
+    const struct request *request;         /* the one that runs; NULL between commands */
     const struct command *last_command;
     uint64_t n_commands;
 

@@ -240,7 +240,7 @@ static const struct command cache_subcommands[] = {
      .tips = "nondeterministic_output", .group = "generation", .since = "0.1.0",
      .complexity = "O(N) with N being the length of the prompt and the conversation",
      .summary = "Returns the tokens that a GEN with this prompt would have, and how many are cached.",
-     .syntax = "prompt [AS role] [KEY key:key]", .run = run_cache_probe, .keys = find_probe_key},
+     .syntax = "prompt [AS role] [KEY key:key]", .private_from = 2, .run = run_cache_probe, .keys = find_probe_key},
     {.name = NULL},
 };
 const struct command cmd_cache_table[] = {
@@ -254,7 +254,7 @@ const struct command cmd_cache_table[] = {
     {.name = "tokenize", .arity = -2, .flags = CMD_READONLY, .group = "generation",
      .since = "0.1.0", .complexity = "O(N) with N being the length of the text",
      .summary = "Returns the token ids of a text.",
-     .syntax = "text [SPECIAL]", .run = run_tokenize},
+     .syntax = "text [SPECIAL]", .private_from = 1, .run = run_tokenize},
     {.name = NULL},
 };
 // clang-format on

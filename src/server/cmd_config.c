@@ -133,7 +133,7 @@ static const struct command subcommands[] = {
      .tips = "request_policy:all_nodes response_policy:all_succeeded",
      .complexity = "O(N) when N is the number of configuration parameters provided",
      .summary = "Sets configuration parameters in-flight.",
-     .syntax = "(parameter value)...", .run = run_set},
+     .syntax = "(parameter value)...", .private_from = 3, .is_secret = true, .run = run_set},
     {.name = NULL},
 };
 const struct command cmd_config_table[] = {

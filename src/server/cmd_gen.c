@@ -131,7 +131,7 @@ const struct command cmd_gen_table[] = {
      .group = "generation", .since = "0.1.0",
      .complexity = "O(N) with N being the tokens computed and generated",
      .summary = "Lets the model continue a conversation and returns the text.",
-     .syntax = GEN_SYNTAX, .run = run_gen},
+     .syntax = GEN_SYNTAX, .private_from = 2, .run = run_gen},
     {.name = "geninfo", .arity = 2, .flags = CMD_READONLY, .first_key = 1, .last_key = 1,
      .key_step = 1, .categories = "stream", .tips = "nondeterministic_output",
      .group = "generation", .since = "0.1.0", .complexity = "O(1)",

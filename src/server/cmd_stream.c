@@ -374,7 +374,7 @@ const struct command cmd_stream_table[] = {
      .tips = "nondeterministic_output", .since = "5.0.0", .complexity = "O(1), O(N) when trimming",
      .summary = "Appends a new message to a stream. Creates the key if it doesn't exist.",
      .syntax = "key:key [NOMKSTREAM] [" TRIMMING "] <id-selector: *|id> (field value)...",
-     .run = run_xadd},
+     .private_from = 2, .run = run_xadd},
     {.name = "xdel", .arity = -3, .flags = CMD_WRITE | CMD_FAST, ONE_KEY, .since = "5.0.0",
      .complexity = "O(log N) for each id", .summary = "Removes messages from a stream.",
      .syntax = "key:key id...", .run = run_xdel},

@@ -19,7 +19,11 @@
 #include "base/mem.h"
 #include "server/server.h"
 
-enum { NAME_MAX_BYTES = 64, HTTP_LOG_US = 60 * 1000 * 1000 };
+enum {
+    NAME_MAX_BYTES = 64,
+    HTTP_LOG_US = 60 * 1000 * 1000,
+    DESCRIBE_MAX = 512, /* bytes of a request in a log line */
+};
 
 const struct command *const command_families[] = {
     cmd_conn_table,  cmd_client_table, cmd_command_table, cmd_config_table, cmd_server_table,
@@ -253,12 +257,48 @@ static void enqueue(struct client *c)
     reply_error(&c->reply, "OOM no memory to queue the command");
 }
 
+/* ---- logs ------------------------------------------------------------------------------------- */
+
+void command_describe(const struct command *command, const struct request *q, bool show_prompts,
+                      struct str *out)
+{
+    bool hides = command->private_from > 0 && (command->is_secret || !show_prompts);
+    for (int i = 0; i < q->n_args; i++) {
+        if (i > 0)
+            str_append_char(out, ' ');
+        if (hides && i >= command->private_from) {
+            str_printf(out, "(%zu bytes)", q->args[i].len);
+            continue;
+        }
+        str_append_char(out, '"');
+        echo_append(out, q->args[i]);
+        str_append_char(out, '"');
+        if (out->len > DESCRIBE_MAX) {
+            str_printf(out, " ... %d words in all", q->n_args);
+            break;
+        }
+    }
+}
+
+static void trace(struct client *c, const struct command *command, const struct request *q)
+{
+    struct str text = {0};
+    command_describe(command, q, c->server->config.log_prompts, &text);
+    for (size_t i = 0; i < text.len; i++)
+        if (text.data[i] == '\0') /* the line ends there otherwise */
+            text.data[i] = '?';
+    log_debug(LOG_NET, "client id=%llu: %s", (unsigned long long)c->id, text.data);
+    str_free(&text);
+}
+
 void command_call(struct client *c, const struct command *command, const struct request *q)
 {
     const struct request *outer = c->request;
     c->request = q;
     c->last_command = command;
     c->n_commands++;
+    if (log_threshold <= LOG_DEBUG)
+        trace(c, command, q);
     c->server->stats.commands++;
     if (!command->run ||
         (command->subcommands && q->n_args > 1 && bytes_equal_nocase(q->args[1], "help")))

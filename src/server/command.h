@@ -46,6 +46,8 @@ struct command {
     const char *summary;
     const char *syntax; /* arguments; grammar in docs.c; COMMAND DOCS and HELP come from it */
     const struct command *subcommands; /* or NULL; then run is NULL */
+    int private_from; /* words from this one on are texts or passwords: logs hide them; 0: none */
+    bool is_secret;   /* passwords: hidden whatever log-prompts says */
     void (*run)(struct client *c, const struct request *q);
     /* CMD_MOVABLE_KEYS: false when the request has a syntax in which no keys can be found */
     bool (*keys)(const struct request *q, struct key_positions *positions);
@@ -83,6 +85,10 @@ void reply_not_integer(struct reply *r);
 void reply_err(struct reply *r, const struct err *err); /* text with its prefix */
 /* Lines of HELP for a command with subcommands. */
 void command_help(struct client *c, const struct command *parent);
+
+/* The request as a log line shows it: private words as (N bytes), others cut and quoted. */
+void command_describe(const struct command *command, const struct request *q, bool show_prompts,
+                      struct str *out);
 
 /* The parent's name of a subcommand, or NULL. */
 const char *command_parent(const struct command *command);

@@ -231,6 +231,7 @@ void server_loaded(struct server *s, const struct err *failure)
 
 void server_config_changed(struct server *s)
 {
+    fit_open_files(s);
     s->output_limit = config_output_limit(&s->config);
     log_threshold = (enum log_level)s->config.loglevel;
     if (!s->keys)

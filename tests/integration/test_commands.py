@@ -358,6 +358,7 @@ def _(server, c):
     assert c.error("CLIENT", "SETINFO", "lib-ver", "1 0").startswith("ERR lib-ver cannot contain spaces")
     number = c.call("CLIENT", "ID")
     with server.connect() as d:
+        d.call("PING")  # a connect returns before the server has accepted
         lines = c.call("CLIENT", "LIST").decode().splitlines()
         assert len(lines) == 2
         mine = dict(p.split("=", 1) for p in lines[0].split(" "))

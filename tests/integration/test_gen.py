@@ -348,8 +348,16 @@ def _(server, c):
     c.error("GEN", "k", "my-private-prompt", "NOSUCH")
     c.call("XADD", "k", "*", "text", "my-private-prompt")
     c.error("AUTH", "my-private-password")
+    c.error("HELLO", 3, "AUTH", "other", "my-private-password")
+    c.call("TOKENIZE", "my-private-prompt")
+    c.call("CACHE", "PROBE", "my-private-prompt")
     c.call("CONFIG", "SET", "requirepass", "my-private-password")
-    assert "my-private" not in server.log()
+    log = server.log()
+    assert "my-private" not in log
+    assert '"GEN" "k" (17 bytes)' in log and '"AUTH" (19 bytes)' in log  # the commands are there
+    c.call("CONFIG", "SET", "log-prompts", "yes")
+    c.call("TOKENIZE", "shown")
+    assert '"TOKENIZE" "shown"' in server.log()
 
 
 @test("a connection that is reset in the middle of its reply harms nobody")
