@@ -2,10 +2,12 @@
 #include "kernels/backend.h"
 
 #include <string.h>
+#include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
 
 /* Best first: "auto" takes the first that this machine can run. ref always can. */
 const struct backend_ops *const backends[] = {
+    &cpu_backend_ops,
     &ref_backend_ops,
     NULL,
 };

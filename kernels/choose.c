@@ -48,7 +48,15 @@ static double sum_exp_plain(const float *x, int32_t n, float max, double scale)
     return sum;
 }
 
-const struct choose_passes choose_passes_plain = {.max = max_plain, .sum_exp = sum_exp_plain};
+static int32_t find_plain(const float *x, int32_t n, int32_t from, float bound)
+{
+    while (from < n && !(x[from] >= bound))
+        from++;
+    return from;
+}
+
+const struct choose_passes choose_passes_plain = {
+    .max = max_plain, .sum_exp = sum_exp_plain, .find = find_plain};
 
 /* ---- room ----------------------------------------------------------------------------------- */
 
@@ -131,23 +139,25 @@ static void sift_down(struct choose_candidate *heap, int32_t n, int32_t at)
     heap[at] = moved;
 }
 
-/* The n first candidates of x [n_vocab], sorted, into list; returns how many there are. */
+/* The n first candidates of x [n_vocab], sorted, into list; returns how many there are. Once n are
+ * there, only an id above the last of them can enter, and those are few: the pass skips to them. */
 static int32_t select_best(const float *x, int32_t n_vocab, int32_t n,
-                           struct choose_candidate *list)
+                           const struct choose_passes *passes, struct choose_candidate *list)
 {
-    int32_t filled = 0;
-    for (int32_t id = 0; id < n_vocab; id++) {
+    int32_t filled = 0, id = 0;
+    for (; id < n_vocab && filled < n; id++) {
+        if (x[id] > -INFINITY) /* neither banned nor NaN */
+            list[filled++] = (struct choose_candidate){x[id], id};
+    }
+    for (int32_t i = n / 2 - 1; filled == n && i >= 0; i--)
+        sift_down(list, n, i);
+    while (filled == n && (id = passes->find(x, n_vocab, id, list[0].logit)) < n_vocab) {
         struct choose_candidate c = {x[id], id};
-        if (!(c.logit > -INFINITY)) /* banned, or NaN */
-            continue;
-        if (filled < n) {
-            list[filled++] = c;
-            for (int32_t i = n / 2 - 1; filled == n && i >= 0; i--)
-                sift_down(list, n, i);
-        } else if (is_before(c, list[0])) {
+        if (is_before(c, list[0])) {
             list[0] = c;
             sift_down(list, n, 0);
         }
+        id++;
     }
     qsort(list, (size_t)filled, sizeof(*list), compare);
     return filled;
@@ -160,12 +170,13 @@ struct list {
     struct choose_candidate *items; /* [n_vocab], n of them made */
     int32_t n, cut;                 /* n < cut: there are no more */
     double scale;                   /* 1 / temperature */
+    const struct choose_passes *passes;
 };
 
 static void list_start(struct list *l, int32_t cut)
 {
     l->cut = cut < l->n_vocab ? cut : l->n_vocab;
-    l->n = select_best(l->x, l->n_vocab, l->cut, l->items);
+    l->n = select_best(l->x, l->n_vocab, l->cut, l->passes, l->items);
 }
 
 /* Makes sure that item i is there; false when the list ends before it. */
@@ -234,12 +245,11 @@ static int32_t draw(struct list *l, const struct plan_sample *s, const struct ch
     return l->items[i > 0 ? i - 1 : 0].id;
 }
 
-static int32_t find_first(const float *x, int32_t n, float value)
+/* All NaN or all banned: 0. */
+static int32_t find_greedy(const float *x, int32_t n, const struct choose_passes *passes)
 {
-    for (int32_t i = 0; i < n; i++)
-        if (x[i] == value)
-            return i;
-    return 0;
+    int32_t i = passes->find(x, n, 0, passes->max(x, n));
+    return i < n ? i : 0;
 }
 
 void choose_row(const struct plan *plan, const struct plan_sample *s, const float *logits,
@@ -255,10 +265,10 @@ void choose_row(const struct plan *plan, const struct plan_sample *s, const floa
         x = scratch->row;
     }
     if (s->temperature > 0) {
-        struct list l = {x, n, scratch->candidates, 0, 0, 1.0 / s->temperature};
+        struct list l = {x, n, scratch->candidates, 0, 0, 1.0 / s->temperature, passes};
         out->id = draw(&l, s, passes);
     } else {
-        out->id = find_first(x, n, passes->max(x, n));
+        out->id = find_greedy(x, n, passes);
     }
     float max = passes->max(logits, n);
     out->logprob = (float)((double)logits[out->id] - max - log(passes->sum_exp(logits, n, max, 1)));

@@ -1,8 +1,8 @@
 /* choose.h - which id comes next, given one row of logits: plain C, exact over the vocabulary.
  *
  * The order is backend.h's: bias, repeat, presence, frequency; then greedy, or temperature, top-k,
- * top-p, min-p, draw. The two passes over a whole row (largest value, sum of exponentials) come
- * from the caller, so that a backend may run them as fast as it can; what follows is small. */
+ * top-p, min-p, draw. The passes over a whole row (largest value, sum of exponentials, next
+ * value above a bound) come from the caller, so that a backend may run them as fast as it can; what follows is small. */
 #ifndef KERNELS_CHOOSE_H
 #define KERNELS_CHOOSE_H
 
@@ -16,6 +16,8 @@ struct choose_passes {
     float (*max)(const float *x, int32_t n);
     /* Sum over i of exp((x[i] - max) * scale), scale > 0; NaN elements count as nothing. */
     double (*sum_exp)(const float *x, int32_t n, float max, double scale);
+    /* The first i >= from with x[i] >= bound; n when there is none. */
+    int32_t (*find)(const float *x, int32_t n, int32_t from, float bound);
 };
 extern const struct choose_passes choose_passes_plain;
 

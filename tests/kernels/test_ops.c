@@ -11,8 +11,9 @@
 #include <stdio.h>
 #include "harness.h"
 
-/* One int8 rounding (2.3e-5) and, for stored types that a backend re-lays, one of the weights. */
-#define BOUND_MATMUL 1e-4
+/* One int8 rounding. The rows here are products of two normal values (x and the norm's weight): their
+ * largest of 32 is 4 to 5 deviations, not 2.1, and with it 1e-4; two rows of one block scatter. */
+#define BOUND_MATMUL 3e-4
 /* Three roundings in a row, the middle one through silu(gate) * up, which doubles its share. */
 #define BOUND_FFN 3e-4
 /* bf16 of q, k, p and v, and one of the int8 or bf16 activations before the identity. */

@@ -1,0 +1,163 @@
+/* cpu_body_attention.h - softmax attention of a few query rows over one split of the K/V pool.
+ *
+ * Per row, whatever the tile: S[t] = chain over the pairs of dimensions; m = max; P = bf16 of
+ * exp2((S - m) * c), +0 where masked; l = sums of the rounded P in 16 lanes and the tree; O = chain
+ * over the pairs of tokens. Splits are 256 tokens, cut from position 0, merged left to right.
+ *
+ * Rows of a tile see different numbers of tokens. Up to the most that any row sees the slots hold
+ * finite numbers, and a masked token adds +-0 to a sum that started at +0 (finish adds +0, so that the
+ * sign of a zero never shows). Slots beyond may hold NaN: no page beyond the last token is read, and
+ * of an odd last pair only the low half of V. */
+
+struct attend_scratch {
+    float q[CPU_MAX_HEAD * CPU_TILE];                          /* [D/2][2][R], or packed pairs */
+    float s[CPU_TILE][CPU_SPLIT] __attribute__((aligned(64))); /* scores */
+    float p[CPU_TILE][CPU_SPLIT]
+        __attribute__((aligned(64))); /* probabilities; packed: half of it */
+};
+
+AI void spread_queries(const int R, const struct cpu_attend *a, float *out)
+{
+    for (int32_t p = 0; p < a->head_dim / 2; p++) {
+        for (int r = 0; r < R; r++) {
+            uint32_t pair;
+            memcpy(&pair, a->q[r] + 2 * p, 4);
+            if (BF16_NATIVE) {
+                memcpy(out + p * R + r, &pair, 4);
+                continue;
+            }
+            uint32_t halves[2] = {pair << 16, pair & 0xffff0000u};
+            memcpy(out + p * 2 * R + r, &halves[0], 4);
+            memcpy(out + p * 2 * R + R + r, &halves[1], 4);
+        }
+    }
+}
+
+/* Scores of R rows against NP pages (the two are side by side in registers). */
+AI void score_pages(const int R, const int NP, const uint16_t *const *k, int32_t head_dim,
+                    const float *q, float *s)
+{
+    const int C = VL == 1 ? 1 : CPU_PAGE / VL, step = BF16_NATIVE ? R : 2 * R;
+    for (int column = 0; column < CPU_PAGE; column += C * VL) {
+        vf acc[CPU_TILE][MOST_VECTORS];
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            UNROLL for (int c = 0; c < NP * C; c++) acc[r][c] = vf_set(0.f);
+        }
+        for (int32_t p = 0; p < head_dim / 2; p++) {
+            UNROLL for (int n = 0; n < NP; n++) pair_step(
+                R, C, k[n] + p * 2 * CPU_PAGE + column * 2, q + p * step, R, 1, acc, n * C, true);
+        }
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            UNROLL for (int c = 0; c < NP * C; c++)
+                vf_store(s + r * CPU_SPLIT + c / C * CPU_PAGE + column + c % C * VL, acc[r][c]);
+        }
+    }
+}
+
+/* Scores -> probabilities of one row; n of `padded` tokens count (padded: whole pages). */
+AI void soften(const float *s, float *p, int32_t n, int32_t padded, float c, float *m, float *l)
+{
+    vf low = vf_set(-INFINITY), top = low, lanes[LANE_VECTORS];
+    for (int32_t t = 0; t < n; t += VL)
+        top = vf_max(vf_first(vf_load(s + t), n - t, low), top);
+    *m = vf_hmax(top);
+    vf vm = vf_set(*m), vc = vf_set(c);
+    for (int v = 0; v < LANE_VECTORS; v++)
+        lanes[v] = vf_set(0.f);
+    for (int32_t t = 0; t < padded; t += 16) {
+        UNROLL for (int v = 0; v < LANE_VECTORS; v++)
+        {
+            int32_t at = t + v * VL;
+            vf e = vf_exp2(vf_mul(vf_sub(vf_load(s + at), vm), vc));
+            e = bf16_value(vf_first(e, n - at, vf_set(0.f)));
+            lanes[v] = vf_add(lanes[v], e);
+            if (BF16_NATIVE)
+                vi_store_high((uint16_t *)p + at, vi_bits(e));
+            else
+                vf_store(p + at, e);
+        }
+    }
+    *l = lane_tree(lanes);
+}
+
+/* O [R][C vectors from dimension `at`] over the first n tokens. */
+AI void mix_values(const int R, const int C, const struct cpu_attend *a, int32_t at, int32_t n,
+                   const float *p)
+{
+    const int XR = BF16_NATIVE ? CPU_SPLIT / 2 : CPU_SPLIT, XP = BF16_NATIVE ? 1 : 2;
+    const int32_t stride = 2 * a->head_dim;
+    /* packed rows keep the row distance of the float array they lie in */
+    const int row = BF16_NATIVE ? CPU_SPLIT : XR;
+    vf acc[CPU_TILE][MOST_VECTORS];
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        UNROLL for (int c = 0; c < C; c++) acc[r][c] = vf_set(0.f);
+    }
+    for (int32_t t = 0; t < n; t += CPU_PAGE, p += CPU_PAGE / 2 * XP) {
+        const uint16_t *v = a->v[t / CPU_PAGE] + 2 * at;
+        int32_t left = n - t < CPU_PAGE ? n - t : CPU_PAGE, i = 0;
+        for (; i < left / 2; i++)
+            pair_step(R, C, v + i * stride, p + i * XP, 1, row, acc, 0, true);
+        if (left % 2)
+            pair_step(R, C, v + i * stride, p + i * XP, 1, row, acc, 0, false);
+    }
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        UNROLL for (int c = 0; c < C; c++) vf_store(a->o[r] + at + c * VL, acc[r][c]);
+    }
+}
+
+AI void attend_rows(const int R, struct cpu_attend *a)
+{
+    struct attend_scratch scratch;
+    int32_t most = a->n[R - 1], n_pages = (most + CPU_PAGE - 1) / CPU_PAGE, page = 0;
+    const int NP = R <= WIDE_ROWS && VL > 1 ? 2 : 1;
+    spread_queries(R, a, scratch.q);
+    for (; page + NP <= n_pages; page += NP)
+        score_pages(R, NP, a->k + page, a->head_dim, scratch.q, scratch.s[0] + page * CPU_PAGE);
+    for (; page < n_pages; page++)
+        score_pages(R, 1, a->k + page, a->head_dim, scratch.q, scratch.s[0] + page * CPU_PAGE);
+    for (int r = 0; r < R; r++)
+        soften(scratch.s[r], scratch.p[r], a->n[r], n_pages * CPU_PAGE, a->c, &a->m[r], &a->l[r]);
+    const int C = VL == 1 ? 1 : VL == 8 && R <= WIDE_ROWS ? 4 : 2;
+    int32_t at = 0;
+    for (; at + C * VL <= a->head_dim; at += C * VL)
+        mix_values(R, C, a, at, most, scratch.p[0]);
+    for (; at < a->head_dim; at += VL)
+        mix_values(R, 1, a, at, most, scratch.p[0]);
+}
+
+static void attend(struct cpu_attend *a)
+{
+    // clang-format off
+    switch (a->n_rows) {
+    case 1: attend_rows(1, a); break;
+    case 2: attend_rows(2, a); break;
+    case 3: attend_rows(3, a); break;
+    case 4: attend_rows(4, a); break;
+    case 5: attend_rows(5, a); break;
+    default: attend_rows(6, a); break;
+    }
+    // clang-format on
+}
+
+static void merge(float *m, float *l, float *o, float mb, float lb, const float *ob, float c,
+                  int32_t head_dim)
+{
+    float most = *m > mb ? *m : mb;
+    float fa = scalar_exp2((*m - most) * c), fb = scalar_exp2((mb - most) * c);
+    *l = fmaf(*l, fa, lb * fb);
+    *m = most;
+    vf va = vf_set(fa), vb = vf_set(fb);
+    for (int32_t d = 0; d < head_dim; d += VL)
+        vf_store(o + d, vf_fma(vf_load(o + d), va, vf_mul(vf_load(ob + d), vb)));
+}
+
+static void finish(const float *o, float l, int32_t head_dim, float *out)
+{
+    vf inverse = vf_set(1.f / l);
+    for (int32_t d = 0; d < head_dim; d += VL)
+        vf_store(out + d, vf_fma(vf_load(o + d), inverse, vf_set(0.f)));
+}
