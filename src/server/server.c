@@ -355,21 +355,26 @@ static bool stop_is_done(struct server *s)
     return s->n_clients == 0 || clock_mono_us() >= s->stop_by_us;
 }
 
+bool server_step(struct server *s, bool wait)
+{
+    bool busy = turn(s);
+    if (s->state == SERVER_STOPPING) {
+        if (stop_is_done(s))
+            return false;
+        busy |= s->stop_turns == 1;
+    }
+    if (s->state == SERVER_STOPPED)
+        return false;
+    busy |= !set_alarm(s);
+    busy |= !list_is_empty(&s->attend);
+    (void)event_base_loop(s->base, EVLOOP_ONCE | (busy || !wait ? EVLOOP_NONBLOCK : 0));
+    return true;
+}
+
 int server_run(struct server *s)
 {
-    while (s->state != SERVER_STOPPED) {
-        bool busy = turn(s);
-        if (s->state == SERVER_STOPPING) {
-            if (stop_is_done(s))
-                break;
-            busy |= s->stop_turns == 1;
-        }
-        if (s->state == SERVER_STOPPED)
-            break;
-        busy |= !set_alarm(s);
-        busy |= !list_is_empty(&s->attend);
-        (void)event_base_loop(s->base, EVLOOP_ONCE | (busy ? EVLOOP_NONBLOCK : 0));
-    }
+    while (server_step(s, true))
+        continue;
     if (s->n_clients > 0 && s->state == SERVER_STOPPING)
         log_warning(LOG_SERVER, "leaving %lld clients behind after shutdown-timeout",
                     (long long)s->n_clients);

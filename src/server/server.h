@@ -81,6 +81,9 @@ struct server {
 struct server *server_new(const struct config *config, struct err *err); /* takes the strings */
 void server_free(struct server *s);
 int server_run(struct server *s); /* until SIGTERM or SHUTDOWN; the exit status */
+/* One turn and, when nobody has work left, one wait for events; false when the server is over. Tests
+ * drive it with wait false, in their own process, under their own clock. */
+bool server_step(struct server *s, bool wait);
 void server_stop(struct server *s, const char *why);
 /* load.c, main thread: keys may be used now; or loading failed, which ends the server. */
 void server_loaded(struct server *s, const struct err *failure);
