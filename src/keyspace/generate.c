@@ -338,7 +338,7 @@ static void deliver(struct arrival *a)
         waiter_answer_id(a->waiter, attempt->after);
         return;
     }
-    attempt->is_delivered = true;
+    attempt_set_delivered(attempt);
     waiter_answer_end(a->waiter, a->key,
                       stream_entry(a->key->stream, (size_t)key_last_known(a->key)), false);
 }

@@ -93,6 +93,15 @@ static int choose_id(struct keyspace *ks, const struct stream *s, const struct x
     return 0;
 }
 
+static uint64_t trim_key(struct key *key, const struct stream_trim *trim)
+{
+    struct stream *trimmed;
+    uint64_t n = stream_trim(key->stream, trim, &trimmed);
+    if (trimmed != NULL)
+        keyspace_discard_stream(key->ks, trimmed);
+    return n;
+}
+
 int keys_xadd(struct keyspace *ks, int32_t db, struct bytes name, const struct xadd *add,
               struct stream_id *id, struct err *err)
 {
@@ -121,7 +130,7 @@ int keys_xadd(struct keyspace *ks, int32_t db, struct bytes name, const struct x
         return err_set(err, "OOM no memory for entry number %zu of the stream", n + 1);
     }
     key_append(key, entry);
-    (void)stream_trim(key->stream, &add->trim); /* XADD does not report it */
+    (void)trim_key(key, &add->trim); /* XADD does not report it */
     return 1;
 }
 
@@ -144,7 +153,7 @@ int64_t keys_xtrim(struct keyspace *ks, int32_t db, struct bytes name,
         return 0;
     if (key_refuse_busy(key, err) < 0)
         return -1;
-    return (int64_t)stream_trim(key->stream, trim);
+    return (int64_t)trim_key(key, trim);
 }
 
 /* ---- reading -----------------------------------------------------------------------------------

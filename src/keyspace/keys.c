@@ -281,7 +281,8 @@ const char *key_encoding_name(const struct key *key)
 size_t key_memory_bytes(const struct key *key)
 {
     return sizeof *key + key->name.cap + stream_bytes(key->stream) + key->pieces.text.cap +
-           (size_t)key->pieces.cap * sizeof *key->pieces.items;
+           (size_t)key->pieces.cap * sizeof *key->pieces.items +
+           (key->attempt ? key->attempt->identity.cap : 0);
 }
 
 struct stream *key_stream(struct key *key)

@@ -67,12 +67,22 @@ bool attempt_equal(const struct attempt *a, const struct attempt *b)
     return a->digest == b->digest && bytes_equal(bytes_of(&a->identity), bytes_of(&b->identity));
 }
 
+/* From here on every GEN is new, unless an orphan is to be resumed: the arguments, a whole prompt
+ * among them, need not be kept. */
+void attempt_set_delivered(struct attempt *attempt)
+{
+    ASSERT(attempt->finish != GEN_NONE);
+    attempt->is_delivered = true;
+    if (attempt->finish != GEN_ORPHANED)
+        str_free(&attempt->identity);
+}
+
 void attempt_note_read(struct attempt *attempt, struct stream_id id)
 {
     if (PLANTED(READ_UNHEARD))
         return;
     if (attempt->finish != GEN_NONE && stream_id_compare(attempt->end_id, id) == 0)
-        attempt->is_delivered = true;
+        attempt_set_delivered(attempt);
 }
 
 enum retry_verdict retry_judge(const struct key *key, const struct attempt *attempt)

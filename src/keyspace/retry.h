@@ -12,7 +12,7 @@
 struct attempt {
     int32_t refs;
     uint64_t digest;         /* of identity: a quick no */
-    struct str identity;     /* owns; decides */
+    struct str identity;     /* owns; decides. Empty once it can match nothing any more */
     struct stream_id after;  /* what ASYNC is answered with */
     struct stream_id end_id; /* of its end entry; 0-0 while it runs */
     enum gen_finish finish;  /* GEN_NONE while it runs */
@@ -25,7 +25,9 @@ struct attempt *attempt_new(uint64_t user, int32_t db, const struct gen_request 
 struct attempt *attempt_take(struct attempt *attempt);
 void attempt_put(struct attempt *attempt); /* accepts NULL */
 bool attempt_equal(const struct attempt *a, const struct attempt *b);
-/* A reader got the end entry with this id. */
+/* Somebody was told its end. */
+void attempt_set_delivered(struct attempt *attempt);
+/* A reader got the entry with this id; it may be the end entry. */
 void attempt_note_read(struct attempt *attempt, struct stream_id id);
 
 enum retry_verdict { RETRY_NEW, RETRY_ATTACH, RETRY_BUSY, RETRY_DELIVER, RETRY_RESUME };

@@ -20,6 +20,7 @@
 
 #define SLOTS_MIN 8
 #define TRIM_NODE 100     /* with "~", as Redis' default stream-node-max-entries */
+#define TRIM_AT_ONCE 1000 /* entries freed inside the command: about 0.1 ms */
 #define BYTES_SAMPLE 4096 /* entries looked at by stream_bytes: well under a millisecond */
 
 /* ---- ids ---------------------------------------------------------------------------------------
@@ -320,7 +321,7 @@ size_t stream_delete_all(struct stream *s, const struct stream_id *ids, size_t n
     return n_gone;
 }
 
-uint64_t stream_trim(struct stream *s, const struct stream_trim *trim)
+static uint64_t count_to_trim(const struct stream *s, const struct stream_trim *trim)
 {
     uint64_t n = 0;
     if (trim->kind == TRIM_MAXLEN)
@@ -329,12 +330,40 @@ uint64_t stream_trim(struct stream *s, const struct stream_trim *trim)
         n = stream_find(s, trim->min_id);
     if (trim->limit > 0 && n > trim->limit)
         n = trim->limit;
-    if (trim->about)
-        n -= n % TRIM_NODE;
+    return trim->about ? n - n % TRIM_NODE : n;
+}
+
+/* The first n entries as a stream of their own. The slots that stay are copied when they are fewer;
+ * NULL, and nothing has changed, when they are not, or when memory is gone. */
+static struct stream *split_front(struct stream *s, size_t n)
+{
+    size_t n_left = s->n - n, cap = n_left > SLOTS_MIN ? n_left : SLOTS_MIN;
+    if (n_left > n)
+        return NULL;
+    struct stream_slot *left = try_malloc(MEM_KEY, cap * sizeof *left);
+    if (left == NULL)
+        return NULL;
+    memcpy(left, stream_slot(s, n), n_left * sizeof *left);
+    struct stream *front = xmemdup(s, sizeof *s);
+    front->n = n;
+    s->slots = left;
+    s->head = 0;
+    s->n = n_left;
+    s->cap = cap;
+    return front;
+}
+
+uint64_t stream_trim(struct stream *s, const struct stream_trim *trim, struct stream **trimmed)
+{
+    uint64_t n = count_to_trim(s, trim);
+    *trimmed = NULL;
+    if (n == 0)
+        return 0;
+    note_deleted(s, stream_entry(s, n - 1)->id);
+    if (n > TRIM_AT_ONCE && (*trimmed = split_front(s, n)) != NULL)
+        return n;
     for (uint64_t i = 0; i < n; i++) {
-        struct stream_slot *slot = stream_slot(s, 0);
-        note_deleted(s, slot->entry->id);
-        slot_put(slot);
+        slot_put(stream_slot(s, 0));
         s->head++;
         s->n--;
     }

@@ -129,7 +129,9 @@ struct stream_trim {
     struct stream_id min_id;
     uint64_t limit; /* of entries to go; 0: none */
 };
-uint64_t stream_trim(struct stream *s, const struct stream_trim *trim); /* entries that went */
+/* Entries that went. Many at once are not freed here but handed over in *trimmed, for
+ * stream_free_slice; NULL otherwise. */
+uint64_t stream_trim(struct stream *s, const struct stream_trim *trim, struct stream **trimmed);
 size_t stream_bytes(const struct stream *s); /* estimated from at most 4,096 entries */
 
 #endif

@@ -153,7 +153,7 @@ static void serve_first(struct list *ready)
     char *error = waiter->error;
     waiter->end = NULL;
     waiter->error = NULL;
-    waiter->attempt->is_delivered = true;
+    attempt_set_delivered(waiter->attempt);
     detach(waiter);
     tell(waiter, end, error);
     entry_put(end);

@@ -154,6 +154,25 @@ static void test_an_undelivered_end_is_delivered_once(void **state)
     fx_close_all(&fx);
 }
 
+static void test_the_arguments_are_kept_only_until_the_end_was_told(void **state)
+{
+    struct fixture fx;
+    struct client b;
+    static char text[3001];
+    struct gen_args args = {.key = "k", .prompt = text};
+    fx_open(&fx, "abc");
+    memset(text, 'a', sizeof text - 1);
+    fx_gen(&fx, &b, args);
+    fx_turns(&fx, 2);
+    gen_waiter_leave(&b.waiter);
+    fx_finish(&fx);
+    size_t before = key_memory_bytes(fx_key(&fx, "k"));
+    fx_gen(&fx, &b, args);
+    expect_text(&b, "abc");
+    assert_true(key_memory_bytes(fx_key(&fx, "k")) + 3000 <= before);
+    fx_close_all(&fx);
+}
+
 static void test_an_answer_that_was_told_is_not_told_again(void **state)
 {
     struct fixture fx;
@@ -694,6 +713,7 @@ int main(void)
         cmocka_unit_test(test_async_gets_the_same_id_again_also_after_the_end),
         cmocka_unit_test(test_writers_are_refused_while_a_key_generates),
         cmocka_unit_test(test_an_undelivered_end_is_delivered_once),
+        cmocka_unit_test(test_the_arguments_are_kept_only_until_the_end_was_told),
         cmocka_unit_test(test_an_answer_that_was_told_is_not_told_again),
         cmocka_unit_test(test_an_end_that_a_reader_got_counts_as_delivered),
         cmocka_unit_test(test_an_entry_behind_the_end_makes_the_same_gen_new),

@@ -154,22 +154,31 @@ static void test_deleting_the_last_does_not_lower_the_last_id(void **state)
     stream_free(s);
 }
 
+/* Small enough to be freed at once. */
+static uint64_t trim(struct stream *s, struct stream_trim how)
+{
+    struct stream *trimmed;
+    uint64_t n = stream_trim(s, &how, &trimmed);
+    assert_null(trimmed);
+    return n;
+}
+
 static void test_trim_by_length_takes_the_oldest(void **state)
 {
     struct stream *s = stream_of(10);
-    struct stream_trim trim = {.kind = TRIM_MAXLEN, .max_len = 3};
-    assert_int_equal(stream_trim(s, &trim), 7);
+    struct stream_trim how = {.kind = TRIM_MAXLEN, .max_len = 3};
+    assert_int_equal(trim(s, how), 7);
     expect_id(stream_entry(s, 0)->id, 8, 0);
     expect_id(s->max_deleted, 7, 0);
-    assert_int_equal(stream_trim(s, &trim), 0);
+    assert_int_equal(trim(s, how), 0);
     stream_free(s);
 }
 
 static void test_trim_by_id_keeps_that_id(void **state)
 {
     struct stream *s = stream_of(10);
-    struct stream_trim trim = {.kind = TRIM_MINID, .min_id = {4, 0}};
-    assert_int_equal(stream_trim(s, &trim), 3);
+    struct stream_trim how = {.kind = TRIM_MINID, .min_id = {4, 0}};
+    assert_int_equal(trim(s, how), 3);
     expect_id(stream_entry(s, 0)->id, 4, 0);
     stream_free(s);
 }
@@ -177,25 +186,40 @@ static void test_trim_by_id_keeps_that_id(void **state)
 static void test_about_trims_whole_hundreds_and_limit_bounds_it(void **state)
 {
     struct stream *s = stream_of(1000);
-    struct stream_trim trim = {.kind = TRIM_MAXLEN, .max_len = 555, .about = true};
-    assert_int_equal(stream_trim(s, &trim), 400);
-    trim = (struct stream_trim){.kind = TRIM_MAXLEN, .max_len = 0, .limit = 30};
-    assert_int_equal(stream_trim(s, &trim), 30);
+    struct stream_trim how = {.kind = TRIM_MAXLEN, .max_len = 555, .about = true};
+    assert_int_equal(trim(s, how), 400);
+    how = (struct stream_trim){.kind = TRIM_MAXLEN, .max_len = 0, .limit = 30};
+    assert_int_equal(trim(s, how), 30);
     stream_free(s);
 }
 
 static void test_a_long_trimmed_stream_does_not_grow(void **state)
 {
     struct stream *s = stream_new();
-    struct stream_trim trim = {.kind = TRIM_MAXLEN, .max_len = 100};
+    struct stream_trim how = {.kind = TRIM_MAXLEN, .max_len = 100};
     for (int i = 1; i <= 100000; i++) {
         append(s, (uint64_t)i, "x");
-        (void)stream_trim(s, &trim);
+        (void)trim(s, how);
     }
     assert_int_equal(s->n, 100);
     assert_in_range(s->cap, 100, 512);
     expect_id(stream_entry(s, 0)->id, 99901, 0);
     stream_free(s);
+}
+
+static void test_a_large_trim_hands_its_entries_over(void **state)
+{
+    struct stream *s = stream_of(3000), *trimmed;
+    struct stream_trim how = {.kind = TRIM_MAXLEN, .max_len = 10};
+    assert_int_equal(stream_trim(s, &how, &trimmed), 2990);
+    assert_int_equal(trimmed->n, 2990);
+    assert_int_equal(s->n, 10);
+    expect_id(stream_entry(s, 0)->id, 2991, 0);
+    expect_id(s->max_deleted, 2990, 0);
+    append(s, 3001, "goes on");
+    stream_free(trimmed);
+    stream_free(s);
+    assert_int_equal(mem_bytes(MEM_KEY), 0);
 }
 
 static void test_a_copy_shares_entries_and_goes_its_own_way(void **state)
@@ -295,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_trim_by_id_keeps_that_id),
         cmocka_unit_test(test_about_trims_whole_hundreds_and_limit_bounds_it),
         cmocka_unit_test(test_a_long_trimmed_stream_does_not_grow),
+        cmocka_unit_test(test_a_large_trim_hands_its_entries_over),
         cmocka_unit_test(test_a_copy_shares_entries_and_goes_its_own_way),
         cmocka_unit_test(test_a_copy_without_memory_takes_no_reference),
         cmocka_unit_test(test_a_stream_is_freed_in_slices),
