@@ -248,8 +248,13 @@ AI void panel_rows(const int format, const int R, const uint8_t *w, const int32_
         tile(format, R, 1, C, w, 0, column, x, n_blocks, out, ld, first);
 }
 
-AI void panel_tile(const int format, int R, const uint8_t *w, const int32_t *x, int n_blocks,
-                   float *out, size_t ld, bool first)
+/* panel_tile of a format: one function, since pass and edge would otherwise hold a copy each, and all
+ * row counts in it are most of what there is to compile. */
+typedef void (*panel_tile)(int R, const uint8_t *w, const int32_t *x, int n_blocks, float *out,
+                           size_t ld, bool first);
+
+AI void panel_any(const int format, int R, const uint8_t *w, const int32_t *x, int n_blocks,
+                  float *out, size_t ld, bool first)
 {
     // clang-format off
     switch (R) {
@@ -291,21 +296,22 @@ AI void matmul_row(const int format, const struct cpu_matmul *m)
 
 /* The last panel where columns are missing: through a padded tile, for nothing may be written past
  * the row. */
-AI void matmul_edge(const int format, const struct cpu_matmul *m, const uint8_t *w)
+AI void matmul_edge(const int format, panel_tile run, const struct cpu_matmul *m, const uint8_t *w)
 {
     int32_t n_blocks = m->k / CPU_BLOCK, column = m->n / CPU_PANEL * CPU_PANEL;
     for (int32_t i = m->first_tile; i < m->end_tile; i++) {
         float padded[CPU_TILE * CPU_PANEL];
         int32_t row = cpu_tile_first(m->rows, i), R = cpu_tile_first(m->rows, i + 1) - row;
         const int32_t *x = (const int32_t *)m->x + (size_t)row * n_blocks * row_words(format);
-        panel_tile(format, R, w, x, n_blocks, padded, CPU_PANEL, true);
+        run(R, w, x, n_blocks, padded, CPU_PANEL, true);
         for (int32_t r = 0; r < R; r++)
             memcpy(m->out + (row + r) * m->ld + column, padded + r * CPU_PANEL,
                    sizeof(float) * (m->n - column));
     }
 }
 
-AI void matmul_pass(const int format, const struct cpu_matmul *m, int32_t first, int32_t end)
+AI void matmul_pass(const int format, panel_tile run, const struct cpu_matmul *m, int32_t first,
+                    int32_t end)
 {
     const int32_t n_blocks = m->k / CPU_BLOCK;
     const int32_t piece = PIECE_BYTES / (int32_t)cpu_format_block_bytes(format);
@@ -319,14 +325,14 @@ AI void matmul_pass(const int format, const struct cpu_matmul *m, int32_t first,
                 int32_t row = cpu_tile_first(m->rows, i), R = cpu_tile_first(m->rows, i + 1) - row;
                 const int32_t *x = (const int32_t *)m->x +
                                    ((size_t)row * n_blocks + (size_t)b * R) * row_words(format);
-                panel_tile(format, R, w + b * cpu_format_block_bytes(format), x, n,
-                           m->out + row * m->ld + p * CPU_PANEL, m->ld, b == 0);
+                run(R, w + b * cpu_format_block_bytes(format), x, n,
+                    m->out + row * m->ld + p * CPU_PANEL, m->ld, b == 0);
             }
         }
     }
 }
 
-AI void matmul_any(const int format, const struct cpu_matmul *m)
+AI void matmul_any(const int format, panel_tile run, const struct cpu_matmul *m)
 {
     if (m->rows == 1) {
         matmul_row(format, m);
@@ -334,20 +340,29 @@ AI void matmul_any(const int format, const struct cpu_matmul *m)
     }
     for (int32_t i = m->first_tile; i < m->end_tile; i += PASS_TILES) {
         int32_t end = i + PASS_TILES < m->end_tile ? i + PASS_TILES : m->end_tile;
-        matmul_pass(format, m, i, end);
+        matmul_pass(format, run, m, i, end);
     }
     if (m->end_panel * CPU_PANEL > m->n)
-        matmul_edge(format, m, m->panels + (size_t)(m->end_panel - 1) * m->panel_bytes);
+        matmul_edge(format, run, m, m->panels + (size_t)(m->end_panel - 1) * m->panel_bytes);
 }
 
-// clang-format off
-static void matmul_p4(const struct cpu_matmul *m)   { matmul_any(CPU_P4, m); }
-static void matmul_p4s(const struct cpu_matmul *m)  { matmul_any(CPU_P4S, m); }
-static void matmul_p4f(const struct cpu_matmul *m)  { matmul_any(CPU_P4F, m); }
-static void matmul_p8(const struct cpu_matmul *m)   { matmul_any(CPU_P8, m); }
-static void matmul_p8m(const struct cpu_matmul *m)  { matmul_any(CPU_P8M, m); }
-static void matmul_p8h(const struct cpu_matmul *m)  { matmul_any(CPU_P8H, m); }
-static void matmul_bf16(const struct cpu_matmul *m) { matmul_any(CPU_BF16, m); }
-static void matmul_f16(const struct cpu_matmul *m)  { matmul_any(CPU_F16, m); }
-static void matmul_f32(const struct cpu_matmul *m)  { matmul_any(CPU_F32, m); }
-// clang-format on
+#define MATMUL(name, format)                                                                       \
+    static __attribute__((noinline)) void panel_##name(int R, const uint8_t *w, const int32_t *x,  \
+                                                       int n_blocks, float *out, size_t ld,        \
+                                                       bool first)                                 \
+    {                                                                                              \
+        panel_any(format, R, w, x, n_blocks, out, ld, first);                                      \
+    }                                                                                              \
+    static void matmul_##name(const struct cpu_matmul *m)                                          \
+    {                                                                                              \
+        matmul_any(format, panel_##name, m);                                                       \
+    }
+MATMUL(p4, CPU_P4)
+MATMUL(p4s, CPU_P4S)
+MATMUL(p4f, CPU_P4F)
+MATMUL(p8, CPU_P8)
+MATMUL(p8m, CPU_P8M)
+MATMUL(p8h, CPU_P8H)
+MATMUL(bf16, CPU_BF16)
+MATMUL(f16, CPU_F16)
+MATMUL(f32, CPU_F32)
