@@ -23,8 +23,7 @@
 
 #define MARKS_MAX 1024 /* room for a template's marks beside a text, as chat.h asks for */
 
-/* ---- filling and freeing, main thread ----------------------------------------------------------
- */
+/* ---- filling and freeing, main thread ------------------------------------------------------- */
 
 static void add_item(struct build *build, struct entry *entry, struct token_run *run, int64_t slot)
 {
@@ -95,8 +94,7 @@ void build_install(struct build *build, struct stream *s)
     }
 }
 
-/* ---- walking -----------------------------------------------------------------------------------
- */
+/* ---- walking -------------------------------------------------------------------------------- */
 
 static bool same_state(const struct chat_state *a, const struct chat_state *b)
 {

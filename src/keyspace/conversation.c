@@ -86,8 +86,7 @@ int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, 
     return 0;
 }
 
-/* ---- end entries -------------------------------------------------------------------------------
- */
+/* ---- end entries ---------------------------------------------------------------------------- */
 
 #define END_FIELDS 16 /* at most, of the table in COMMANDS */
 

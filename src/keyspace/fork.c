@@ -53,8 +53,7 @@ static int targets_are_free(struct keyspace *ks, const struct fork_request *r, s
     return 1;
 }
 
-/* ---- the answer that the children hold ---------------------------------------------------------
- */
+/* ---- the answer that the children hold ------------------------------------------------------ */
 
 static struct end_facts facts_of_running(const struct generation *g, const struct gen_view *view)
 {
@@ -177,8 +176,7 @@ static int branch_make(struct branch *branch, const struct fork_request *r, stru
     return err_set(err, "ERR AT %s names neither an entry nor a live piece of the source", id);
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static struct stream *child_stream(const struct branch *branch)
 {

@@ -19,8 +19,7 @@
 #define JOB_ENTRIES 4096             /* to walk, whatever they hold */
 #define IDS_LEFT (UINT64_C(1) << 32) /* entry ids that a GEN may need, with room to spare */
 
-/* ---- what the prompt becomes -------------------------------------------------------------------
- */
+/* ---- what the prompt becomes ---------------------------------------------------------------- */
 
 struct intake {
     struct entry *prompt; /* owns; NULL: it goes on without one */
@@ -124,8 +123,7 @@ static int has_ids_left(const struct stream *s, struct err *err)
                         "them");
 }
 
-/* ---- to the engine -----------------------------------------------------------------------------
- */
+/* ---- to the engine -------------------------------------------------------------------------- */
 
 static struct cache_namespace namespace_of(const struct keyspace *ks, uint64_t user)
 {
@@ -249,8 +247,7 @@ static void tokenise(struct generation *g, bool in_multi)
         generation_begin(g);
 }
 
-/* ---- arrival -----------------------------------------------------------------------------------
- */
+/* ---- arrival -------------------------------------------------------------------------------- */
 
 struct arrival {
     struct keyspace *ks;
@@ -372,8 +369,7 @@ void keys_generate(struct keyspace *ks, int32_t db, struct bytes name,
     attempt_put(a.attempt);
 }
 
-/* ---- CANCEL, GENINFO, CACHE PROBE, shutting down -----------------------------------------------
- */
+/* ---- CANCEL, GENINFO, CACHE PROBE, shutting down -------------------------------------------- */
 
 bool keys_cancel(struct keyspace *ks, int32_t db, struct bytes name)
 {

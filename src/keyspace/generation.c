@@ -20,8 +20,7 @@ struct key *generation_key(struct list *node)
     return LIST_ITEM(node, struct generation, node)->key;
 }
 
-/* ---- making and freeing ------------------------------------------------------------------------
- */
+/* ---- making and freeing --------------------------------------------------------------------- */
 
 static void copy_options(struct generation *g, const struct gen_request *request)
 {
@@ -107,8 +106,7 @@ static void generation_free(struct generation *g)
     xfree(g);
 }
 
-/* ---- beginning ---------------------------------------------------------------------------------
- */
+/* ---- beginning ------------------------------------------------------------------------------ */
 
 void generation_begin(struct generation *g)
 {
@@ -134,8 +132,7 @@ void generation_begin(struct generation *g)
     waiters_answer_id(g);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
+/* ---- pieces --------------------------------------------------------------------------------- */
 
 static void show_held(struct generation *g)
 {
@@ -163,8 +160,7 @@ static void on_output(void *owner, const struct gen_output *output)
         timer_start(&g->ks->timers, &g->piece_timer, due_us);
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 /* Memory may be gone just now, but an end entry is due: one without text is small. */
 static struct entry *end_entry(struct stream_id id, const struct end_facts *facts)

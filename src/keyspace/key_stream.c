@@ -45,8 +45,7 @@ int64_t key_last_known(const struct key *key)
     return i;
 }
 
-/* ---- XADD --------------------------------------------------------------------------------------
- */
+/* ---- XADD ----------------------------------------------------------------------------------- */
 
 int xadd_id_parse(struct bytes text, struct xadd *add, struct err *err)
 {
@@ -156,8 +155,7 @@ int64_t keys_xtrim(struct keyspace *ks, int32_t db, struct bytes name,
     return (int64_t)trim_key(key, trim);
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 struct read_entry read_entry_of(const struct entry *entry)
 {

@@ -75,8 +75,7 @@ struct database *keyspace_database(struct keyspace *ks, int32_t db)
     return ks->databases[db];
 }
 
-/* ---- removed keys: their last finish, for GENINFO ----------------------------------------------
- */
+/* ---- removed keys: their last finish, for GENINFO ------------------------------------------- */
 
 static void removed_forget(struct removed *removed)
 {
@@ -109,8 +108,7 @@ static void removed_remember(struct key *key)
     timer_start(&key->ks->timers, &removed->timer, clock_now_us() + KEYSPACE_MEMORY_US);
 }
 
-/* ---- making and removing -----------------------------------------------------------------------
- */
+/* ---- making and removing -------------------------------------------------------------------- */
 
 struct key *keys_lookup(struct keyspace *ks, int32_t db, struct bytes name)
 {
@@ -260,8 +258,7 @@ static bool database_free_slice(struct database *db, int max)
     return true;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------
- */
+/* ---- asking --------------------------------------------------------------------------------- */
 
 struct bytes key_name(const struct key *key)
 {
@@ -354,8 +351,7 @@ struct key *keys_random(struct keyspace *ks, int32_t db)
     return NULL;
 }
 
-/* ---- renaming ----------------------------------------------------------------------------------
- */
+/* ---- renaming ------------------------------------------------------------------------------- */
 
 int key_refuse_busy(const struct key *key, struct err *err)
 {
@@ -399,8 +395,7 @@ int keys_rename(struct keyspace *ks, int32_t db, struct bytes from, struct bytes
     return 1;
 }
 
-/* ---- the turn ----------------------------------------------------------------------------------
- */
+/* ---- the turn ------------------------------------------------------------------------------- */
 
 static void collect_garbage(struct keyspace *ks)
 {

@@ -57,8 +57,7 @@ int64_t keyspace_next_us(const struct keyspace *ks);
 /* Ends every generation with `cancelled`, serves its waiters and readers, refuses new GENs. */
 void keyspace_shut_down(struct keyspace *ks);
 
-/* ---- keys --------------------------------------------------------------------------------------
- */
+/* ---- keys ----------------------------------------------------------------------------------- */
 
 /* NULL when it is missing; an expired key is removed first. */
 struct key *keys_find(struct keyspace *ks, int32_t db, struct bytes name);
@@ -84,8 +83,7 @@ struct key *keys_random(struct keyspace *ks, int32_t db); /* NULL when empty */
 int keys_rename(struct keyspace *ks, int32_t db, struct bytes from, struct bytes to, bool only_new,
                 struct err *err);
 
-/* ---- expiry ------------------------------------------------------------------------------------
- */
+/* ---- expiry --------------------------------------------------------------------------------- */
 
 enum { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };
 /* ms from now, or a point of Unix time when absolute; in the past removes the key. True: done. */
@@ -95,8 +93,7 @@ bool keys_persist(struct keyspace *ks, int32_t db, struct bytes name);
 int64_t key_ttl_ms(const struct key *key);         /* -1: none */
 int64_t key_expire_time_ms(const struct key *key); /* Unix time; -1: none */
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 enum xadd_id { XADD_AUTO /* "*" */, XADD_AUTO_SEQ /* "<ms>-*" */, XADD_EXPLICIT };
 struct xadd {

@@ -23,8 +23,7 @@
 #define TRIM_AT_ONCE 1000 /* entries freed inside the command: about 0.1 ms */
 #define BYTES_SAMPLE 4096 /* entries looked at by stream_bytes: well under a millisecond */
 
-/* ---- ids ---------------------------------------------------------------------------------------
- */
+/* ---- ids ------------------------------------------------------------------------------------ */
 
 int stream_id_compare(struct stream_id a, struct stream_id b)
 {
@@ -97,8 +96,7 @@ int stream_id_parse_range(struct bytes text, bool is_start, struct stream_id *id
     return 0;
 }
 
-/* ---- entries -----------------------------------------------------------------------------------
- */
+/* ---- entries -------------------------------------------------------------------------------- */
 
 struct entry *entry_new(struct stream_id id, const struct bytes *fields, int32_t n_fields)
 {
@@ -165,8 +163,7 @@ void token_run_put(struct token_run *run)
     xfree(run);
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 struct stream *stream_new(void)
 {

@@ -76,8 +76,7 @@ void waiter_attach(struct generation *g, struct gen_waiter *waiter, int64_t bloc
         timer_start(timers, &waiter->timer, clock_now_us() + block_ms * 1000);
 }
 
-/* ---- answers -----------------------------------------------------------------------------------
- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 void waiter_answer_error(struct gen_waiter *waiter, const char *error)
 {
@@ -170,8 +169,7 @@ bool waiters_serve_ready(struct keyspace *ks, int64_t until_us)
     return !list_is_empty(&ks->ready_waiters);
 }
 
-/* ---- all waiters of a generation ---------------------------------------------------------------
- */
+/* ---- all waiters of a generation ------------------------------------------------------------ */
 
 void waiters_answer_id(struct generation *g)
 {

@@ -45,18 +45,22 @@ void reader_wait(struct keyspace *ks, struct reader *reader, int32_t db, const s
                  const struct stream_id *afters, int32_t n_keys, int64_t block_ms)
 {
     ASSERT(!reader_is_waiting(reader) && n_keys > 0);
+    /* Looked up before it stands in any list: a key that has expired is removed by that, and its
+     * readers are served from inside. */
+    for (int32_t i = 0; i < n_keys; i++) {
+        struct key *key = keys_lookup(ks, db, names[i]);
+        if (key != NULL && key->generation != NULL)
+            generation_heard_read(key->generation);
+    }
     reader->ks = ks;
     reader->n_keys = n_keys;
     reader->keys = xcalloc((size_t)n_keys, sizeof *reader->keys);
     list_init(&reader->ready_node);
     for (int32_t i = 0; i < n_keys; i++) {
         struct reader_key *rk = &reader->keys[i];
-        *rk = (struct reader_key){
-            .reader = reader, .watch = watch_of(ks->watches[db], names[i]), .after = afters[i]};
-        list_push_back(&rk->watch->readers, &rk->node);
-        struct key *key = keys_lookup(ks, db, names[i]);
-        if (key != NULL && key->generation != NULL)
-            generation_heard_read(key->generation);
+        struct watch *watch = watch_of(ks->watches[db], names[i]);
+        *rk = (struct reader_key){.reader = reader, .watch = watch, .after = afters[i]};
+        list_push_back(&watch->readers, &rk->node);
     }
     reader->timer = (struct timer){.fire = block_is_over};
     if (block_ms > 0 && block_ms < INT64_MAX / 2000)

@@ -174,7 +174,7 @@ static inline void fx_finish(struct fixture *fx)
     fx_turn(fx);
 }
 
-/* ---- a client that waits for a GEN -------------------------------------------------------------- */
+/* ---- a client that waits for a GEN ---------------------------------------------------------- */
 
 struct client {
     struct gen_waiter waiter;
@@ -257,7 +257,7 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
     keys_generate(fx->ks, 0, bytes_from(a.key), &r, &c->waiter);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 struct seen {
     struct str text; /* "name=value;" of the first field of each entry, joined */
@@ -351,7 +351,7 @@ static inline void expect_state(struct fixture *fx, const char *name, const char
     assert_string_equal(info.finish, finish);
 }
 
-/* ---- a reader blocked in XREAD ------------------------------------------------------------------ */
+/* ---- a reader blocked in XREAD -------------------------------------------------------------- */
 
 struct watcher {
     struct reader reader;

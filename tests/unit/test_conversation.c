@@ -37,7 +37,7 @@ static void expect_error(const struct client *c, const char *part)
         fail_msg("'%s' is not in: %s", part, c->text);
 }
 
-/* ---- raw text ---------------------------------------------------------------------------------- */
+/* ---- raw text ------------------------------------------------------------------------------- */
 
 static void test_a_prompt_becomes_a_text_and_the_answer_an_end_entry(void **state)
 {
@@ -161,7 +161,7 @@ static void test_ids_as_a_prompt_stay_as_given(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- chat -------------------------------------------------------------------------------------- */
+/* ---- chat ----------------------------------------------------------------------------------- */
 
 static void test_with_a_role_it_is_a_chat_and_stays_one(void **state)
 {
@@ -308,7 +308,7 @@ static void test_an_empty_finished_answer_is_a_turn(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------ */
+/* ---- pieces --------------------------------------------------------------------------------- */
 
 static void test_pieces_are_seen_by_xread_only(void **state)
 {
@@ -393,7 +393,7 @@ static void test_a_piece_holds_whole_characters(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- cutting and children -------------------------------------------------------------------- */
+/* ---- cutting and children ------------------------------------------------------------------- */
 
 static void expect_cut(const struct tokenizer *t, size_t n_carry, size_t text_len,
                        const char *expected, int32_t n_whole)
@@ -468,7 +468,7 @@ static void test_a_copy_to_another_database_is_a_fork(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- stages, refusals, information ------------------------------------------------------------- */
+/* ---- stages, refusals, information ---------------------------------------------------------- */
 
 static void test_a_refusal_writes_nothing(void **state)
 {

@@ -17,7 +17,7 @@ static int add_with_id(struct fixture *fx, const char *name, const char *id_text
     return keys_xadd(fx->ks, 0, bytes_from(name), &add, id, err);
 }
 
-/* ---- ids of entries ---------------------------------------------------------------------------- */
+/* ---- ids of entries ------------------------------------------------------------------------- */
 
 static void test_the_mark_never_falls_when_the_wall_clock_does(void **state)
 {
@@ -91,7 +91,7 @@ static void test_xadd_at_the_last_possible_id_is_an_error(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- XADD: kinds ------------------------------------------------------------------------------- */
+/* ---- XADD: kinds ---------------------------------------------------------------------------- */
 
 static void test_xadd_sets_the_kind_by_its_fields(void **state)
 {
@@ -166,7 +166,7 @@ static void test_xadd_without_memory_leaves_no_key(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------- */
+/* ---- keys ----------------------------------------------------------------------------------- */
 
 static void count_key(void *arg, struct key *key)
 {
@@ -271,7 +271,7 @@ static void test_rename_of_a_missing_key_is_an_error_and_onto_itself_is_none(voi
     fx_close_all(&fx);
 }
 
-/* ---- expiry ------------------------------------------------------------------------------------ */
+/* ---- expiry --------------------------------------------------------------------------------- */
 
 static void test_a_key_expires_by_itself_and_when_asked_for(void **state)
 {
@@ -368,7 +368,7 @@ static void test_a_huge_time_to_live_does_not_wrap(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- blocked readers --------------------------------------------------------------------------- */
+/* ---- blocked readers ------------------------------------------------------------------------ */
 
 static void test_a_reader_of_a_missing_key_is_woken_by_its_first_entry(void **state)
 {

@@ -18,7 +18,7 @@ static void expect_text(const struct client *c, const char *text)
 
 static const struct gen_args same = {.key = "k", .prompt = "p"};
 
-/* ---- attaching --------------------------------------------------------------------------------- */
+/* ---- attaching ------------------------------------------------------------------------------ */
 
 static void test_the_same_gen_attaches_to_the_running_one(void **state)
 {
@@ -125,7 +125,7 @@ static void test_writers_are_refused_while_a_key_generates(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- undelivered ends -------------------------------------------------------------------------- */
+/* ---- undelivered ends ----------------------------------------------------------------------- */
 
 /* Its only client leaves, and it ends before the orphan clock does. */
 static void end_alone(struct fixture *fx)
@@ -250,7 +250,7 @@ static void test_a_renamed_key_does_not_answer_for_the_old_name(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- orphans ----------------------------------------------------------------------------------- */
+/* ---- orphans -------------------------------------------------------------------------------- */
 
 static void orphan(struct fixture *fx)
 {
@@ -399,7 +399,7 @@ static void test_an_orphan_while_it_tokenises_leaves_nothing(void **state)
     fx_close_all(&fx);
 }
 
-/* ---- removal under a generation ---------------------------------------------------------------- */
+/* ---- removal under a generation ------------------------------------------------------------- */
 
 /* B73, for each way that a generating key goes. */
 static void remove_by_del(struct fixture *fx)
@@ -501,7 +501,7 @@ static void test_shutting_down_answers_everybody_and_refuses_new_work(void **sta
     fx_close_all(&fx);
 }
 
-/* ---- FORK -------------------------------------------------------------------------------------- */
+/* ---- FORK ----------------------------------------------------------------------------------- */
 
 static int32_t fork_to(struct fixture *fx, const char *a, const char *b, const struct stream_id *at,
                        bool replace, struct err *err)

@@ -258,7 +258,7 @@ static void test_a_stream_is_freed_in_slices(void **state)
     assert_int_equal(mem_bytes(MEM_KEY), 0);
 }
 
-/* ---- timers ------------------------------------------------------------------------------------ */
+/* ---- timers --------------------------------------------------------------------------------- */
 
 static int64_t fired[64];
 static int n_fired;
