@@ -124,6 +124,16 @@ static void section_keyspace(struct server *s, struct str *out)
     }
 }
 
+static void line_of_end_ids(const struct tokenizer *t, struct str *out)
+{
+    int32_t n;
+    const int32_t *ids = tokenizer_end_ids(t, &n);
+    str_append_str(out, "model_end_ids:");
+    for (int32_t i = 0; i < n; i++)
+        str_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
+    LINE(out, "%s", n > 0 ? "" : "none");
+}
+
 static void section_model(struct server *s, struct str *out)
 {
     const struct served_model *m = &s->served;
@@ -135,6 +145,7 @@ static void section_model(struct server *s, struct str *out)
     LINE(out, "model_layers:%d", m->model->n_layers);
     LINE(out, "model_vocabulary:%d", m->model->n_vocab);
     LINE(out, "model_context:%d", m->model->n_context);
+    line_of_end_ids(m->tokenizer, out);
     LINE(out, "context:%d", m->runner->info.n_context);
     LINE(out, "chat_template:%s", m->chat ? chat_name(m->chat) : "none");
     LINE(out, "backend:%s", runner_describe(m->runner));

@@ -300,7 +300,7 @@ static void test_an_orphan_resumes_with_one_entry_that_has_the_whole_text(void *
     str_append(&seed, last_field(&fx, "k", "seed").data, last_field(&fx, "k", "seed").len);
     assert_in_range(partial.len, 1, 5);
     fx_turn(&fx); /* a step that was launched for it is thrown away */
-    fx.says = "abcdef" + partial.len;
+    fx.says = &"abcdef"[partial.len];
     fx_gen(&fx, &b, args);
     fx_finish(&fx);
     expect_text(&b, "abcdef");
@@ -698,7 +698,8 @@ static void test_children_find_all_blocks_of_a_running_source(void **state)
                      1); /* the source runs: its last block is half-filled */
     struct bytes cached = last_field(&fx, "x", "cached"), prompt = last_field(&fx, "x", "prompt");
     int64_t n_cached, n_prompt;
-    assert_true(parse_i64(cached, &n_cached) && parse_i64(prompt, &n_prompt));
+    assert_true(parse_i64(cached, &n_cached));
+    assert_true(parse_i64(prompt, &n_prompt));
     assert_int_equal(n_cached, n_prompt - 1); /* one is always left to compute */
     fx_close_all(&fx);
 }
