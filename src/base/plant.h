@@ -53,6 +53,10 @@
     X(BOOST_MISSED, "a leader stays behind those who wait for it")                                \
     X(PREEMPT_ADMITS, "a step that preempted admits")                                             \
     X(RESERVE_OVERRUN, "admission counts blocks that are not there")                              \
+    X(LOOK_BLIND, "no full block is ever found")                                                  \
+    X(RUN_SHORT, "a copy is taken from the first sibling, not from the best")                     \
+    X(RESERVE_DOUBLE, "admission leaves twice the reserve")                                       \
+    X(ADMIT_ONE, "a step admits one generation only")                                             \
     X(ATTACH_ANY, "any GEN attaches to the one that runs")                                        \
     X(DELIVER_NEVER, "an undelivered answer is generated again")                                  \
     X(READ_UNHEARD, "an answer that was read counts as undelivered")                              \

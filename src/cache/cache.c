@@ -84,7 +84,7 @@ static struct walk follow(struct cache *c, int32_t root, const int32_t *ids, int
     struct walk w = {.parent = prefix_root_parent(x, root), .promised = -1};
     for (int32_t at = 0; at + size <= n - left; at += size) {
         int32_t b = prefix_find(x, w.parent, ids + at);
-        if (b < 0)
+        if (b < 0 || (PLANTED(LOOK_BLIND) && x->nodes[b].kind == PREFIX_FULL))
             break;
         if (x->nodes[b].kind == PREFIX_PROMISED && !PLANTED(PROMISE_HIT)) {
             w.promised = PLANTED(PROMISE_MISSED) ? -1 : b;

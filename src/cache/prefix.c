@@ -261,7 +261,7 @@ int32_t prefix_find_run(struct prefix *x, struct prefix_parent parent, const int
         const struct prefix_node *node = &x->nodes[b];
         if (node->kind != PREFIX_PROMISED) {
             int32_t common = common_run(prefix_ids(x, b), ids, node->n_ids < n ? node->n_ids : n);
-            if (common > *run) {
+            if (common > *run && !(PLANTED(RUN_SHORT) && best >= 0)) {
                 *run = common;
                 best = b;
             }

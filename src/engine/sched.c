@@ -253,7 +253,7 @@ static int32_t blocks_to_keep(const struct sched *s, const struct gen *g)
     bool waived = g->was_passed && g->n_preempted == 0;
     int32_t own = gen_n_known(g) % s->block_size == 0; /* or it would be its own first victim */
 
-    return (waived ? 0 : RESERVE * s->n_running) + own;
+    return (waived ? 0 : RESERVE * s->n_running * (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) + own;
 }
 
 /* Figures are those of the first admission: what a client waited for, and what it found. */
@@ -304,6 +304,8 @@ static void plan_admissions(struct sched *s, struct step *step)
     int32_t n_refused = 0;
 
     LIST_FOREACH(&s->queued, node, next) {
+        if (PLANTED(ADMIT_ONE) && step->n_landing > 0)
+            break;
         if (admit(s, GEN_AT(node), step) != NO_ROOM)
             continue;
         if (!PLANTED(PAST_HEAD) || ++n_refused > 1 || s->n_running >= s->max_running)

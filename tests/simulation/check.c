@@ -9,7 +9,9 @@
  *   S3   one end for each accepted generation; text in portions = text as a whole
  *   S5   the first in order advances in every step; nobody is preempted before one that stands
  *        behind; the engine is never without a step while there is work
- *   W2   nobody is admitted to compute what another has promised */
+ *   W2   nobody is admitted to compute what another has promised
+ *   W3   what an admission finds is all that a search through every block finds
+ *   W5   the head of the queue waits only when it does not fit by the rules */
 #include <string.h>
 #include "base/clock.h"
 #include "cache/prefix.h"
@@ -95,6 +97,10 @@ void check_end(struct branch *b, const struct gen_end *end)
 
 void check_note(struct world *w)
 {
+    struct cache_stats stats = {0};
+    if (w->cache)
+        cache_stats(w->cache, &stats);
+    w->n_given_up = stats.copies_given_up;
     for (int32_t i = 0; i < w->n_live; i++) {
         struct branch *b = w->live[i];
         b->was_there = true;
@@ -197,6 +203,107 @@ static void check_leader(struct world *w, const struct branch *b)
     }
 }
 
+/* What a search through every block finds: by tokens and parents alone, without any hash. */
+struct search {
+    int32_t n_hits, n_idle; /* full blocks, of them unreferenced */
+    int32_t n_run;          /* tokens of the longest run behind them */
+    int32_t n_siblings;     /* looked at for that */
+};
+
+static bool is_child(const struct prefix *x, int32_t b, struct prefix_parent parent)
+{
+    const struct prefix_node *node = &x->nodes[b];
+    return (node->kind == PREFIX_FULL || node->kind == PREFIX_TAIL) &&
+           node->parent.number == parent.number && node->parent.serial == parent.serial;
+}
+
+static int32_t find_full(const struct world *w, struct prefix_parent parent, const int32_t *ids)
+{
+    const struct prefix *x = cache_index(w->cache);
+    for (int32_t b = 0; b < w->config.n_blocks; b++)
+        if (is_child(x, b, parent) && x->nodes[b].kind == PREFIX_FULL &&
+            memcmp(prefix_ids(x, b), ids, (size_t)x->block_size * sizeof *ids) == 0)
+            return b;
+    return -1;
+}
+
+static void find_run(const struct world *w, struct prefix_parent parent, const int32_t *ids,
+                     int32_t n, struct search *found)
+{
+    const struct prefix *x = cache_index(w->cache);
+    for (int32_t b = 0; b < w->config.n_blocks; b++) {
+        int32_t run = 0;
+        if (!is_child(x, b, parent))
+            continue;
+        while (run < n && run < x->nodes[b].n_ids && prefix_ids(x, b)[run] == ids[run])
+            run++;
+        found->n_siblings++;
+        if (run > found->n_run)
+            found->n_run = run;
+    }
+}
+
+static struct search search(const struct world *w, const struct gen *g)
+{
+    const struct prefix *x = cache_index(w->cache);
+    const struct pool *pool = cache_blocks(w->cache);
+    const struct seq *q = &g->seq;
+    int32_t size = w->config.block_size, at = 0;
+    struct search found = {0};
+    struct prefix_parent parent = prefix_root_parent(x, q->table.root);
+    for (int32_t b; at + size < q->n_ids; at += size) {
+        if ((b = find_full(w, parent, q->ids + at)) < 0)
+            break;
+        found.n_hits++;
+        found.n_idle += !pool_is_held(pool, b);
+        parent = prefix_block_parent(x, b);
+    }
+    find_run(w, parent, q->ids + at, q->n_ids - 1 - at, &found);
+    return found;
+}
+
+/* Callbacks may have published since: then the run may be longer now. A copy may be given up. */
+static void check_found(struct world *w, const struct branch *b, bool is_copy_given_up)
+{
+    const struct block_table *t = &b->gen->seq.table;
+    struct search found = search(w, b->gen);
+    if (t->n_confirmed != found.n_hits)
+        world_fault(w, "W3 arrival %llu found %d blocks, there are %d",
+                    (unsigned long long)b->arrival, t->n_confirmed, found.n_hits);
+    if (t->ahead != found.n_run && !w->has_published && !is_copy_given_up &&
+        found.n_siblings <= PREFIX_KIN_MAX)
+        world_fault(w, "W3 arrival %llu copies %d tokens, there are %d",
+                    (unsigned long long)b->arrival, t->ahead, found.n_run);
+}
+
+static void check_head(struct world *w)
+{
+    const struct branch *head = NULL;
+    struct engine_stats stats;
+    int32_t size = w->config.block_size;
+    engine_stats(w->engine, &stats);
+    for (int32_t i = 0; i < w->n_live; i++) {
+        const struct branch *b = w->live[i];
+        const struct gen *g = b->gen;
+        if (b->was_there && g->n_preempted > b->n_preempted_before)
+            return; /* a step that preempted admits nobody */
+        if (b->was_there && g->state == GEN_QUEUED && !g->waits_for.promised_by &&
+            (!head || gen_precedes(g, head->gen)))
+            head = b;
+    }
+    if (!head || stats.running >= w->config.max_running || w->has_cancelled)
+        return;
+    const struct gen *g = head->gen;
+    struct search found = search(w, g);
+    bool is_waived = g->was_passed && g->n_preempted == 0;
+    int32_t n_new = (g->seq.n_ids + size - 1) / size - found.n_hits;
+    int32_t keep = (is_waived ? 0 : 2 * stats.running) + (g->seq.n_ids % size == 0);
+    int32_t available = stats.free_blocks + stats.cached_blocks - found.n_idle;
+    if (n_new + keep <= available)
+        world_fault(w, "W5 arrival %llu waits: it needs %d and leaves %d, %d are available",
+                    (unsigned long long)head->arrival, n_new, keep, available);
+}
+
 /* Rows of a step go into blocks that one table names at most, each slot once. */
 static void check_targets(struct world *w)
 {
@@ -216,6 +323,9 @@ static void check_targets(struct world *w)
 void check_turn(struct world *w, uint64_t n_steps_before)
 {
     bool was_launched = w->toy.n_steps > n_steps_before;
+    struct cache_stats stats = {0};
+    if (w->cache)
+        cache_stats(w->cache, &stats);
     for (int32_t i = 0; i < w->n_live; i++) {
         const struct branch *b = w->live[i];
         if (b->was_there && !w->toy.plan)
@@ -223,8 +333,10 @@ void check_turn(struct world *w, uint64_t n_steps_before)
                         (unsigned long long)b->arrival);
         if (b->options.deadline_us > 0 && b->options.deadline_us <= clock_now_us())
             world_fault(w, "S3 arrival %llu is past its deadline", (unsigned long long)b->arrival);
-        if (was_launched && b->was_there && !b->was_running && b->gen->state == GEN_RUNNING)
+        if (was_launched && b->was_there && !b->was_running && b->gen->state == GEN_RUNNING) {
             check_leader(w, b);
+            check_found(w, b, stats.copies_given_up > w->n_given_up);
+        }
     }
     if (w->cache)
         check_order(w, was_launched);
@@ -234,6 +346,7 @@ void check_turn(struct world *w, uint64_t n_steps_before)
         return;
     check_advance(w);
     check_victims(w);
+    check_head(w);
     check_targets(w);
 }
 

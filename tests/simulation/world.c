@@ -227,10 +227,11 @@ static void on_output(void *owner, const struct gen_output *output)
     if (b->gen->state == GEN_ENDED)
         return;
     if (b->react == REACT_FORK && b->n_outputs == 1) {
+        b->world->has_published = true;
         engine_publish(b->world->engine, b->gen);
         submit_again(b, b->n_delivered);
     } else if (b->react == REACT_CANCEL && b->n_outputs == CALLBACK_TRIES) {
-        b->world->has_cancelled = true;
+        b->world->has_cancelled = b->world->has_published = true;
         cancel(b, GEN_CANCELLED);
     }
 }
@@ -349,7 +350,7 @@ static void turn(struct world *w, bool done, bool fail, bool late)
     w->toy.may_finish = done;
     w->toy.must_fail = w->is_failing = done && fail && w->toy.plan;
     w->toy.is_late = late;
-    w->has_cancelled = false;
+    w->has_cancelled = w->has_published = false;
     check_note(w);
     engine_turn(w->engine);
     w->toy.may_finish = w->is_failing = false;

@@ -44,6 +44,8 @@ struct world {
     int32_t turns_allowed; /* turns that a drain may take: grows with each submission */
     bool is_failing;       /* the step that ends in this turn fails */
     bool has_cancelled;    /* a callback has, in this turn */
+    bool has_published;    /* the same */
+    uint64_t n_given_up;   /* copies, before the turn that is made */
     uint64_t n_accepted, n_ends;
     char fault[400]; /* the first thing that was wrong; empty when nothing was */
 };
