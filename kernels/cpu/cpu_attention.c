@@ -145,7 +145,7 @@ void cpu_copy(struct backend *b)
 {
     struct cpu *c = (struct cpu *)b;
     if (c->plan->n_copies > 0)
-        cpu_pool_run(c->pool, c->config.n_threads, copy_work, c);
+        cpu_pool_run(c->pool, c->step_threads, copy_work, c);
 }
 
 /* ---- rotation and writes --------------------------------------------------------------------------- */
@@ -447,8 +447,6 @@ void cpu_attention(struct backend *b, int32_t layer, const void *q, void *out)
     struct attention_job job = {c, layer, q, out, c->shape.scale * 1.44269504f};
     if (c->plan->n_rows == 0)
         return;
-    /* Long contexts are worth a second thread even for one row. */
-    int n_threads = c->total_work < 512 ? cpu_threads_for(c, c->plan->n_rows) : c->config.n_threads;
-    cpu_pool_run(c->pool, n_threads, item_work, &job);
+    cpu_pool_run(c->pool, cpu_threads_for(c, c->plan->n_rows), item_work, &job);
     cpu_pool_run(c->pool, cpu_threads_for(c, c->plan->n_rows), put_work, &job);
 }

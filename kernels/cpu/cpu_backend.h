@@ -56,7 +56,10 @@ struct cpu {
     unsigned forms;             /* CPU_FORM_* that some packed weight reads */
     char description[128];
     const struct plan *plan; /* of the step under way; borrowed */
-    struct err error;        /* the first since the last sync */
+    int step_threads;        /* what its operations may use */
+    int64_t step_began_ns;
+    int32_t alone_left, alone_next; /* steps to go on one thread; how many after the next bad one */
+    struct err error;               /* the first since the last sync */
     bool has_error;
 
     /* K/V pool: [layers][blocks][G][block_size / 16 pages][K page 16 D, V page 16 D] bf16 */

@@ -26,7 +26,7 @@ static void choose_work(void *arg, int thread, int n_threads)
 void cpu_choose(struct backend *b, const float *logits, struct chosen *out)
 {
     struct cpu *c = (struct cpu *)b;
-    int n = c->plan->n_samples, n_threads = n < c->config.n_threads ? n : c->config.n_threads;
+    int n = c->plan->n_samples, n_threads = n < c->step_threads ? n : c->step_threads;
     struct choose_job job = {c, logits, out};
     if (n > 0)
         cpu_pool_run(c->pool, n_threads, choose_work, &job);

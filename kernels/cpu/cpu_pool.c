@@ -73,6 +73,7 @@ struct cpu_pool {
     int n_working;
     atomic_bool closing;
     unsigned region;
+    int64_t waited_ns; /* of the caller, for others, since cpu_pool_waited_ns was last asked */
     atomic_int n_left __attribute__((aligned(128))); /* workers not done; partner: cpu_pool_run */
 };
 
@@ -146,13 +147,21 @@ void cpu_pool_run(struct cpu_pool *pool, int n_threads, cpu_work work, void *arg
     denormals_restore(before);
     if (atomic_load(&pool->n_left) == 0)
         return;
-    int64_t until = now_ns() + PATIENCE_NS;
+    int64_t began = now_ns(), until = began + PATIENCE_NS;
     for (unsigned looks = 1; atomic_load_explicit(&pool->n_left, memory_order_acquire) > 0;
          looks++) {
         CPU_RELAX();
         if (looks % SPIN_LOOKS == 0 && now_ns() > until)
             sched_yield();
     }
+    pool->waited_ns += now_ns() - began;
+}
+
+int64_t cpu_pool_waited_ns(struct cpu_pool *pool)
+{
+    int64_t waited = pool->waited_ns;
+    pool->waited_ns = 0;
+    return waited;
 }
 
 /* ---- life ---------------------------------------------------------------------------------------- */
