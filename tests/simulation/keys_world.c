@@ -261,7 +261,6 @@ static void after_known(struct keys_world *k, int32_t name, enum verdict verdict
 
 static void generate(struct keys_world *k, int32_t name, const struct op *op)
 {
-    static struct request r; /* large; of one call */
     struct client *client = new_client(k);
     char text[8];
     if (!client)
@@ -271,17 +270,18 @@ static void generate(struct keys_world *k, int32_t name, const struct op *op)
         return;
     }
     enum verdict verdict = plain_judge(k, name, op);
-    r = (struct request){0};
-    fill_request(k, op, name, &r);
-    keys_generate(k->keys, 0, keys_name(name, text), &r.gen, &client->waiter);
+    struct request *r = xcalloc(1, sizeof *r);
+    fill_request(k, op, name, r);
+    keys_generate(k->keys, 0, keys_name(name, text), &r->gen, &client->waiter);
     if (verdict == VERDICT_NEW || verdict == VERDICT_RESUME)
-        after_new(k, name, op, &r, verdict == VERDICT_RESUME, client);
+        after_new(k, name, op, r, verdict == VERDICT_RESUME, client);
     else
         after_known(k, name, verdict, client);
-    if (r.gen.block_ms > 0 && client->n_answers == 0)
+    if (r->gen.block_ms > 0 && client->n_answers == 0)
         client->block_us = clock_now_us() + BLOCK_MS * 1000;
-    if (r.gen.async && client->n_answers == 0)
+    if (r->gen.async && client->n_answers == 0)
         world_fault(k->world, "K4 an ASYNC GEN got no id");
+    xfree(r);
 }
 
 static void apply_gen(struct keys_world *k, const struct op *op)
@@ -526,7 +526,7 @@ static bool is_valid_fork(const struct keys_world *k, int32_t source, const int3
 
 static void apply_fork(struct keys_world *k, const struct op *op)
 {
-    static char answer[LONE_MAX_IDS];
+    char answer[LONE_MAX_IDS];
     int32_t n_keys = k->world->config.n_keys, source = op->args[0] % n_keys;
     int32_t targets[2] = {op->args[KEY_TARGET] % n_keys, op->args[KEY_TARGET_TOO] % n_keys};
     int32_t n = op->args[KEY_TARGET_TOO] >= 0 ? 2 : 1;
