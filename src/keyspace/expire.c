@@ -20,7 +20,7 @@ static void has_expired(struct timer *timer)
     struct key *key = LIST_ITEM(timer, struct key, expiry);
     if (key->db->is_flushed || key->removing)
         return; /* it goes already */
-    key_remove(key);
+    key_remove(key, KEY_EVENT_EXPIRED);
 }
 
 static void clear(struct key *key)
@@ -89,7 +89,7 @@ bool keys_expire(struct keyspace *ks, int32_t db, struct bytes name, int64_t ms,
     if (!flags_allow(key, left_ms, flags))
         return false;
     if (left_ms <= 0) {
-        key_remove(key);
+        key_remove(key, KEY_EVENT_DEL); /* as in Redis: nothing has expired by itself */
         return true;
     }
     if (absolute)
@@ -99,6 +99,7 @@ bool keys_expire(struct keyspace *ks, int32_t db, struct bytes name, int64_t ms,
         set(key, false, INT64_MAX - 1); /* some 292,000 years */
     else
         set(key, false, at_us);
+    key_changed(key, KEY_EVENT_EXPIRE);
     return true;
 }
 
@@ -108,5 +109,6 @@ bool keys_persist(struct keyspace *ks, int32_t db, struct bytes name)
     if (key == NULL || !key->expires)
         return false;
     clear(key);
+    key_changed(key, KEY_EVENT_PERSIST);
     return true;
 }

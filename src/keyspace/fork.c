@@ -198,12 +198,13 @@ static void write_child(struct keyspace *ks, const struct branch *branch,
 {
     struct key *old = keys_lookup(ks, r->target_db, r->targets[i]);
     if (old != NULL)
-        key_remove(old);
+        key_remove(old, KEY_EVENT_NONE);
     struct key *key = keys_create(ks, r->target_db, r->targets[i]);
     stream_free(key->stream);
     key->stream = child;
     key_set_born(key);
     key_copy_expiry(key, branch->source);
+    key_changed(key, KEY_EVENT_COPY_TO);
     if (child->n > 0)
         watch_signal(key, stream_entry(child, child->n - 1)->id);
 }
@@ -236,7 +237,7 @@ int32_t keys_fork(struct keyspace *ks, const struct fork_request *request, struc
     struct branch branch = {0};
     if (check_targets(request, err) < 0)
         return -1;
-    branch.source = keys_find(ks, request->source_db, request->source);
+    branch.source = keys_find_read(ks, request->source_db, request->source);
     if (branch.source == NULL)
         return 0;
     int is_free = targets_are_free(ks, request, err);

@@ -198,8 +198,10 @@ static void go(struct generation *g)
         generation_refuse(g, err.text);
         return;
     }
-    if (g->resumed != NULL && !PLANTED(RESUME_DOUBLES))
+    if (g->resumed != NULL && !PLANTED(RESUME_DOUBLES)) {
         (void)stream_delete(s, g->resumed->id); /* it is there: the key was busy */
+        key_changed(g->key, KEY_EVENT_XDEL);
+    }
     generation_begin(g);
     build_install(build, s);
     g->opening = build->opening;

@@ -213,6 +213,7 @@ static void end_with(struct generation *g, const struct end_facts *facts)
         pieces_close(key, end);
     waiters_hand_end(g, end);
     generation_free(g);
+    key_changed(key, KEY_EVENT_GEN_END);
 }
 
 static void on_end(void *owner, const struct gen_end *end)
@@ -268,7 +269,7 @@ void generation_refuse(struct generation *g, const char *error)
     waiters_answer_error(g, error);
     generation_free(g);
     if (key->unborn)
-        key_remove(key);
+        key_remove(key, KEY_EVENT_NONE);
 }
 
 bool generation_stop(struct generation *g, enum gen_finish finish)

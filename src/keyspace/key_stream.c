@@ -34,6 +34,7 @@ void key_append(struct key *key, struct entry *entry)
     stream_append(key->stream, entry);
     key_set_born(key);
     key->used_us = clock_now_us();
+    key_changed(key, KEY_EVENT_XADD);
     watch_signal(key, entry->id);
 }
 
@@ -98,6 +99,8 @@ static uint64_t trim_key(struct key *key, const struct stream_trim *trim)
     uint64_t n = stream_trim(key->stream, trim, &trimmed);
     if (trimmed != NULL)
         keyspace_discard_stream(key->ks, trimmed);
+    if (n > 0)
+        key_changed(key, KEY_EVENT_XTRIM);
     return n;
 }
 
@@ -125,7 +128,7 @@ int keys_xadd(struct keyspace *ks, int32_t db, struct bytes name, const struct x
         size_t n = key->stream->n;
         entry_put(entry);
         if (key->unborn)
-            key_remove(key);
+            key_remove(key, KEY_EVENT_NONE);
         return err_set(err, "OOM no memory for entry number %zu of the stream", n + 1);
     }
     key_append(key, entry);
@@ -141,7 +144,10 @@ int64_t keys_xdel(struct keyspace *ks, int32_t db, struct bytes name, const stru
         return 0;
     if (key_refuse_busy(key, err) < 0)
         return -1;
-    return (int64_t)stream_delete_all(key->stream, ids, (size_t)n);
+    int64_t n_deleted = (int64_t)stream_delete_all(key->stream, ids, (size_t)n);
+    if (n_deleted > 0)
+        key_changed(key, KEY_EVENT_XDEL);
+    return n_deleted;
 }
 
 int64_t keys_xtrim(struct keyspace *ks, int32_t db, struct bytes name,

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/plant.h"
 #include "base/rng.h"
+#include "keyspace/guard.h"
 #include "keyspace/retry.h"
 
 #define TURN_US 500       /* of replies a turn: half of the millisecond that nothing may exceed */
@@ -53,10 +54,12 @@ struct keyspace *keyspace_new(const struct keyspace_config *config)
     ks->databases = xcalloc(n, sizeof *ks->databases);
     ks->watches = xcalloc(n, sizeof *ks->watches);
     ks->removed = xcalloc(n, sizeof *ks->removed);
+    ks->guarded = xcalloc(n, sizeof *ks->guarded);
     for (int32_t i = 0; i < ks->n_databases; i++) {
         ks->databases[i] = database_new(i);
         ks->watches[i] = table_new();
         ks->removed[i] = table_new();
+        ks->guarded[i] = table_new();
     }
     list_init(&ks->ready_readers);
     list_init(&ks->ready_waiters);
@@ -118,7 +121,7 @@ struct key *keys_lookup(struct keyspace *ks, int32_t db, struct bytes name)
     int64_t now = key->expires_at_wall ? clock_now_ms() : clock_now_us();
     if (key->expiry.at > now)
         return key;
-    key_remove(key);
+    key_remove(key, KEY_EVENT_EXPIRED);
     return NULL;
 }
 
@@ -126,6 +129,14 @@ struct key *keys_find(struct keyspace *ks, int32_t db, struct bytes name)
 {
     struct key *key = keys_lookup(ks, db, name);
     return key == NULL || key->unborn ? NULL : key;
+}
+
+struct key *keys_find_read(struct keyspace *ks, int32_t db, struct bytes name)
+{
+    struct key *key = keys_find(ks, db, name);
+    if (key == NULL)
+        keys_tell(ks, db, name, KEY_EVENT_MISS);
+    return key;
 }
 
 struct key *keys_create(struct keyspace *ks, int32_t db, struct bytes name)
@@ -148,6 +159,7 @@ void key_set_born(struct key *key)
         return;
     key->unborn = false;
     key->db->n_unborn--;
+    keys_tell(key->ks, key->db->number, bytes_of(&key->name), KEY_EVENT_NEW);
 }
 
 void keyspace_discard_stream(struct keyspace *ks, struct stream *stream)
@@ -180,7 +192,7 @@ static void key_free(struct key *key)
     xfree(key);
 }
 
-void key_remove(struct key *key)
+void key_remove(struct key *key, enum key_event why)
 {
     if (key->removing)
         return; /* by somebody further up, whose callback has led here */
@@ -189,10 +201,12 @@ void key_remove(struct key *key)
         generation_end_with_key(key->generation);
     ASSERT(key->generation == NULL);
     (void)table_remove(key->db->keys, bytes_of(&key->name)); /* it is this key */
-    if (key->unborn)
+    if (key->unborn) {
         key->db->n_unborn--;
-    else
+    } else {
         removed_remember(key);
+        key_changed(key, why);
+    }
     key_free(key);
 }
 
@@ -202,7 +216,7 @@ bool keys_delete(struct keyspace *ks, int32_t db, struct bytes name)
     if (key == NULL)
         return false;
     bool was_there = !key->unborn;
-    key_remove(key);
+    key_remove(key, KEY_EVENT_DEL);
     return was_there;
 }
 
@@ -225,6 +239,7 @@ static void flush_database(struct keyspace *ks, int32_t i)
         ks->flushed_cap = ks->flushed_cap ? ks->flushed_cap * 2 : 16;
         ks->flushed = xrealloc(ks->flushed, (size_t)ks->flushed_cap * sizeof(struct database *));
     }
+    guard_spoil_all(ks, i, -1);
     db->is_flushed = true;
     ks->flushed[ks->n_flushed++] = db;
     ks->databases[i] = database_new(i);
@@ -236,7 +251,7 @@ void keys_flush(struct keyspace *ks, int32_t db)
 {
     struct key *key;
     while ((key = first_generating(ks, db)) != NULL)
-        key_remove(key);
+        key_remove(key, KEY_EVENT_NONE);
     for (int32_t i = 0; i < ks->n_databases; i++)
         if (db == -1 || db == i)
             flush_database(ks, i);
@@ -385,11 +400,14 @@ int keys_rename(struct keyspace *ks, int32_t db, struct bytes from, struct bytes
     if (target != NULL && !target->unborn && only_new)
         return 0;
     if (target != NULL)
-        key_remove(target);
+        key_remove(target, KEY_EVENT_NONE);
     (void)table_remove(key->db->keys, from); /* it is this key */
     str_clear(&key->name);
     str_append(&key->name, to.data, to.len);
     ASSERT(table_put(key->db->keys, to, key) == NULL);
+    keys_tell(ks, db, to, KEY_EVENT_NEW);
+    keys_tell_change(ks, db, from, KEY_EVENT_RENAME_FROM);
+    key_changed(key, KEY_EVENT_RENAME_TO);
     if (key->stream->n > 0)
         watch_signal(key, key->stream->last_id);
     return 1;
@@ -447,14 +465,16 @@ void keyspace_free(struct keyspace *ks)
     while (ks->n_flushed > 0 || ks->n_garbage > 0)
         collect_garbage(ks);
     for (int32_t i = 0; i < ks->n_databases; i++) {
-        ASSERT(table_count(ks->watches[i]) == 0);
+        ASSERT(table_count(ks->watches[i]) == 0 && table_count(ks->guarded[i]) == 0);
         table_free(ks->databases[i]->keys, NULL);
         xfree(ks->databases[i]);
         table_free(ks->watches[i], NULL);
+        table_free(ks->guarded[i], NULL);
         table_free(ks->removed[i], free_removed);
     }
     xfree(ks->databases);
     xfree(ks->watches);
+    xfree(ks->guarded);
     xfree(ks->removed);
     xfree(ks->garbage);
     xfree(ks->flushed);

@@ -19,6 +19,7 @@
 #include "base/jobs.h"
 #include "base/str.h"
 #include "engine/engine.h"
+#include "keyspace/event.h"
 #include "keyspace/stream.h"
 #include "model/chat.h"
 #include "model/tokenizer.h"
@@ -42,6 +43,9 @@ struct keyspace_config {
     int64_t orphan_timeout_ms;
     int64_t piece_interval_ms;
     bool share_prefixes; /* across users */
+    /* Told of every event, inside the call that made it: must not change keys. NULL: nobody is. */
+    void (*key_event)(void *owner, int32_t db, struct bytes name, enum key_event event);
+    void *key_event_owner;
 };
 struct keyspace_config keyspace_config_default(void);
 
@@ -61,6 +65,8 @@ void keyspace_shut_down(struct keyspace *ks);
 
 /* NULL when it is missing; an expired key is removed first. */
 struct key *keys_find(struct keyspace *ks, int32_t db, struct bytes name);
+/* The same for a command that reads: when it is missing, that is an event. */
+struct key *keys_find_read(struct keyspace *ks, int32_t db, struct bytes name);
 struct bytes key_name(const struct key *key);
 const char *key_type_name(const struct key *key);     /* "stream" */
 const char *key_encoding_name(const struct key *key); /* "stream" */

@@ -83,6 +83,7 @@ struct keyspace {
     struct database **databases; /* [n_databases] owns */
     struct table **watches;      /* [n_databases] name -> struct watch, owns; those with a reader */
     struct table **removed;      /* [n_databases] name -> struct removed, owns */
+    struct table **guarded;      /* [n_databases] name -> struct guarded (guard.c) */
     struct timers timers;        /* clock_now_us */
     struct timers wall_timers;   /* clock_now_ms: keys with EXPIREAT */
     struct list ready_readers;   /* of struct reader.ready_node */
@@ -102,7 +103,8 @@ struct database *keyspace_database(struct keyspace *ks, int32_t db);
 struct key *keys_lookup(struct keyspace *ks, int32_t db, struct bytes name); /* unborn ones too */
 struct key *keys_create(struct keyspace *ks, int32_t db, struct bytes name); /* unborn */
 void key_set_born(struct key *key);
-void key_remove(struct key *key); /* ends its generation, serves its readers, then it goes */
+/* Ends its generation, serves its readers, then it goes; why: the event that follows, or none. */
+void key_remove(struct key *key, enum key_event why);
 void key_copy_expiry(struct key *to, const struct key *from);
 void keyspace_discard_stream(struct keyspace *ks, struct stream *stream);
 /* The id that a new entry of this stream gets; false when there is none above its last. */
@@ -115,6 +117,12 @@ int key_refuse_busy(const struct key *key,
                     struct err *err); /* -1 with BUSYKEY while it generates */
 /* The name for an error text: printable, cut after 40 bytes. */
 const char *key_quoted(char out[64], struct bytes name);
+
+/* event.c */
+void keys_tell(struct keyspace *ks, int32_t db, struct bytes name, enum key_event event);
+/* The same, and it spoils the transactions of those who WATCH the name. */
+void keys_tell_change(struct keyspace *ks, int32_t db, struct bytes name, enum key_event event);
+void key_changed(struct key *key, enum key_event event);
 
 /* pieces.c */
 void pieces_clear(struct key *key);
