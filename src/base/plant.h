@@ -72,7 +72,8 @@
     X(MARK_FALLS, "entry ids follow the clock and the key alone")                                 \
     X(PIECE_LOST, "the last piece is not written")                                                \
     X(EXPIRE_BLIND, "an expired key is found")                                                    \
-    X(BLOCK_FORGOTTEN, "BLOCK does not bound the wait")
+    X(BLOCK_FORGOTTEN, "BLOCK does not bound the wait")                                           \
+    X(UNBORN_SEEN, "a key is seen while its first prompt is tokenised")
 /* clang-format on */
 
 enum plant {

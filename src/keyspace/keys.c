@@ -128,7 +128,7 @@ struct key *keys_lookup(struct keyspace *ks, int32_t db, struct bytes name)
 struct key *keys_find(struct keyspace *ks, int32_t db, struct bytes name)
 {
     struct key *key = keys_lookup(ks, db, name);
-    return key == NULL || key->unborn ? NULL : key;
+    return key == NULL || (key->unborn && !PLANTED(UNBORN_SEEN)) ? NULL : key;
 }
 
 struct key *keys_find_read(struct keyspace *ks, int32_t db, struct bytes name)

@@ -152,6 +152,7 @@ static void draw_key_args(struct rng *r, const struct world_config *c, struct sw
 {
     if (op->kind == OP_KEY_GEN) {
         draw_options(r, s, op);
+        op->args[ARG_FLAGS] |= below(r, 8) == 0 ? FLAG_LONG : 0;
         op->args[KEY_MODE] = below(r, KEY_N_MODES);
         op->args[KEY_NO_PROMPT] = below(r, 3) == 0;
     }

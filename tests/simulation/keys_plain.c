@@ -3,7 +3,7 @@
  * No blocks, no ids but letters, no sharing: a fork copies. Raw text only, so the sequence that the
  * model sees is the letters of all entries, one after the other. */
 #include <string.h>
-#include "base/clock.h"
+#include "base/mem.h"
 #include "keys_world.h"
 
 /* ids <- the letters of all that means something to the model. */
@@ -31,6 +31,15 @@ bool plain_may_go_on(const struct plain_key *p)
     return last && !(last->kind == ENTRY_END && last->finish == GEN_STOP);
 }
 
+int32_t plain_strip(struct bytes text, char *out)
+{
+    int32_t n = 0;
+    for (size_t i = 0; i < text.len && n < KEY_TEXT; i++)
+        if (text.data[i] != 'Z')
+            out[n++] = text.data[i];
+    return n;
+}
+
 void plain_append(struct keys_world *k, struct plain_key *p, const struct entry *entry)
 {
     struct plain_entry *e = &p->entries[p->n++];
@@ -43,8 +52,7 @@ void plain_append(struct keys_world *k, struct plain_key *p, const struct entry 
     *e = (struct plain_entry){.id = entry->id, .kind = entry->kind, .finish = entry->finish};
     if (entry->kind == ENTRY_OTHER)
         return;
-    e->len = (int32_t)(entry->text.len < KEY_TEXT ? entry->text.len : KEY_TEXT);
-    memcpy(e->text, entry->text.data, (size_t)e->len);
+    e->len = plain_strip(entry->text, e->text);
 }
 
 void plain_end(struct keys_world *k, struct plain_gen *gen, enum gen_finish finish)
@@ -53,11 +61,22 @@ void plain_end(struct keys_world *k, struct plain_gen *gen, enum gen_finish fini
     k->n_ended++;
 }
 
+void plain_refuse(struct plain_key *p)
+{
+    p->running->is_refused = true;
+    xfree(p->running->pending);
+    p->running->pending = NULL;
+    p->running = NULL;
+}
+
 /* The key is gone; what ran on it was cancelled, and whoever waited was told in the same call. */
 void plain_remove(struct keys_world *k, struct plain_key *p)
 {
-    if (p->running) {
+    if (p->running)
         p->running->is_key_gone = true;
+    if (p->running && p->running->pending) {
+        plain_refuse(p);
+    } else if (p->running) {
         plain_end(k, p->running, GEN_CANCELLED);
     }
     p->running = p->last = NULL;

@@ -24,6 +24,13 @@ struct key *keys_real(struct keys_world *k, int32_t i)
     return keys_find(k->keys, 0, keys_name(i, name));
 }
 
+/* Looked at without removing what has expired. */
+struct key *keys_raw(struct keys_world *k, int32_t i)
+{
+    char name[8];
+    return table_get(keyspace_database(k->keys, 0)->keys, keys_name(i, name));
+}
+
 int32_t keys_waiting(const struct keys_world *k, const struct plain_gen *gen)
 {
     int32_t n = 0;
@@ -40,6 +47,7 @@ static void *make(const struct world_config *config, const struct tokenizer *tok
     k->world = world_new(config, tokenizer);
     struct keyspace_config keys = keyspace_config_default();
     keys.engine = k->world->engine;
+    keys.jobs = k->jobs = jobs_new(0);
     keys.tokenizer = tokenizer;
     keys.chat_error = "the simulation has no template";
     keys.model_digest = 7;
@@ -62,11 +70,13 @@ static void free_all(void *rig)
 {
     struct keys_world *k = rig;
     keyspace_free(k->keys);
+    jobs_free(k->jobs);
     world_free(k->world);
     for (int32_t i = 0; i < KEYS_MAX; i++)
         xfree(k->plain[i].entries);
     for (struct plain_gen *gen = k->gens, *next; gen; gen = next) {
         next = gen->next;
+        xfree(gen->pending);
         xfree(gen);
     }
     xfree(k);
@@ -130,7 +140,9 @@ static void apply_leave(struct keys_world *k, const struct op *op)
 struct request {
     struct gen_request gen;
     struct bytes args[2];
-    char name[8], prompt[KEY_TEXT], words[160];
+    char name[8], prompt[KEY_TEXT + KEY_PADDING], words[160];
+    int32_t n_prompt; /* ids of the prompt */
+    bool resumes;
     int32_t
         ids[LONE_MAX_IDS * 8 + KEY_ENTRIES * KEY_TEXT]; /* the whole sequence, prompt included */
     int32_t n_ids;
@@ -177,68 +189,118 @@ static void fill_request(struct keys_world *k, const struct op *op, int32_t name
     if (op->args[KEY_NO_PROMPT])
         return;
     int32_t n = write_letters(k->world, op, r->prompt);
-    r->gen.has_prompt = true;
-    r->gen.prompt = (struct bytes){r->prompt, (size_t)n};
     for (int32_t i = 0; i < n; i++)
         r->ids[r->n_ids + i] = r->prompt[i] - 'a' + 1;
+    r->n_prompt = n;
+    if (op->args[ARG_FLAGS] & FLAG_LONG) {
+        memset(r->prompt + n, 'Z', KEY_PADDING);
+        n += KEY_PADDING;
+    }
+    r->gen.has_prompt = true;
+    r->gen.prompt = (struct bytes){r->prompt, (size_t)n};
 }
 
-/* The engine has taken it: from now on the plain key is busy. */
-static void accepted(struct keys_world *k, int32_t name, const struct op *op,
-                     const struct request *r, bool resumes, struct client *client)
+/* A client's GEN is new, or resumes: accepted in the call or when a job is done. */
+static struct plain_gen *new_gen(struct keys_world *k, int32_t name, const struct op *op,
+                                 const struct request *r)
 {
-    struct plain_key *p = &k->plain[name];
-    struct key *key = keys_real(k, name);
-    struct stream *s = key_stream(key);
     struct plain_gen *gen = xcalloc(1, sizeof *gen);
-    int32_t n = r->n_ids + (resumes ? 0 : (int32_t)r->gen.prompt.len);
     *gen = (struct plain_gen){.next = k->gens, .name = name, .op = *op};
     k->gens = gen;
-    k->n_accepted++;
     gen->is_unowned = r->gen.async;
-    gen->n_resumed = resumes ? plain_last_known(p)->len : 0;
     if (r->gen.deadline_ms > 0)
         gen->deadline_us = clock_now_us() + r->gen.deadline_ms * 1000;
-    lone_run(&gen->lone, r->ids, n, gen->n_resumed, &r->gen.options, k->world->config.n_context,
-             k->world->config.n_letters);
-    if (resumes) { /* its entry goes, wherever entries that mean nothing stand */
-        int32_t at = (int32_t)(plain_last_known(p) - p->entries);
-        memmove(p->entries + at, p->entries + at + 1, (size_t)(p->n - at - 1) * sizeof *p->entries);
-        p->n--;
-    } else if (r->gen.has_prompt && s->n > 0) {
-        plain_append(k, p, stream_entry(s, s->n - 1));
-    }
-    p->exists = true;
-    p->running = p->last = gen;
-    client->gen = gen;
-    k->world->cache = key->generation->gen->cache;
-    k->world->turns_allowed +=
-        2 * (n / k->world->config.block_size + 1) + (int32_t)r->gen.options.max_tokens + 12;
+    k->plain[name].running = gen;
+    return gen;
 }
 
-static bool is_queue_full(const struct keys_world *k, const struct client *client)
+/* The entry that is resumed goes, wherever entries that mean nothing stand. */
+static void take_out_last(struct plain_key *p)
+{
+    int32_t at = (int32_t)(plain_last_known(p) - p->entries);
+    memmove(p->entries + at, p->entries + at + 1, (size_t)(p->n - at - 1) * sizeof *p->entries);
+    p->n--;
+}
+
+/* The engine has taken it. */
+static void accepted(struct keys_world *k, struct plain_gen *gen, const struct request *r)
+{
+    struct plain_key *p = &k->plain[gen->name];
+    struct key *key = keys_raw(k, gen->name);
+    struct stream *s = key_stream(key);
+    int32_t n = r->n_ids + r->n_prompt;
+    gen->n_resumed = r->resumes ? plain_last_known(p)->len : 0;
+    k->n_accepted++;
+    lone_run(&gen->lone, r->ids, n, gen->n_resumed, &r->gen.options, k->world->config.n_context,
+             k->world->config.n_letters);
+    if (r->resumes)
+        take_out_last(p);
+    else if (r->gen.has_prompt && s->n > 0)
+        plain_append(k, p, stream_entry(s, s->n - 1));
+    p->exists = true;
+    p->last = gen;
+    k->world->cache = key->generation->gen->cache;
+}
+
+static bool is_queue_full(const struct keys_world *k)
 {
     struct engine_stats stats;
     engine_stats(k->world->engine, &stats);
-    return strncmp(client->text, "QUEUEFULL ", 10) == 0 &&
-           stats.queued >= k->world->config.max_queue;
+    return stats.queued >= k->world->config.max_queue;
 }
 
-static void after_new(struct keys_world *k, int32_t name, const struct op *op, struct request *r,
-                      bool resumes, struct client *client)
+static enum submit_error expect_of(const struct keys_world *k, int32_t name,
+                                   const struct request *r)
 {
-    struct key *key = keys_real(k, name);
-    int32_t n = r->n_ids + (resumes ? 0 : (int32_t)r->gen.prompt.len);
-    int32_t n_resumed = resumes ? plain_last_known(&k->plain[name])->len : 0;
-    enum submit_error expected = world_expect(k->world, n, n_resumed, &r->gen.options);
+    int32_t n_resumed = r->resumes ? plain_last_known(&k->plain[name])->len : 0;
+    return world_expect(k->world, r->n_ids + r->n_prompt, n_resumed, &r->gen.options);
+}
+
+/* True when it is kept: it waits for a job. */
+static bool after_new(struct keys_world *k, int32_t name, const struct op *op, struct request *r,
+                      struct client *client)
+{
+    struct key *key = keys_raw(k, name);
+    enum submit_error expected = expect_of(k, name, r);
+    if (key && key->generation && !key->generation->gen) {
+        client->gen = new_gen(k, name, op, r);
+        client->gen->pending = r;
+        return true;
+    }
     if (key && key->generation && expected == SUBMIT_OK)
-        accepted(k, name, op, r, resumes, client);
+        accepted(k, client->gen = new_gen(k, name, op, r), r);
     else if (key && key->generation)
         world_fault(k->world, "S6 a GEN was accepted, the rules say %d", expected);
     else if (client->n_answers != 1 || client->kind != GEN_ANSWER_ERROR)
         world_fault(k->world, "K4 a refused GEN got no error");
-    else if (expected == SUBMIT_OK && !is_queue_full(k, client))
+    else if (expected == SUBMIT_OK && !is_queue_full(k))
         world_fault(k->world, "S6 a GEN was refused: %.200s", client->text);
+    return false;
+}
+
+/* Jobs are done: what was tokenised is accepted now, or refused and leaves no trace. */
+static void collect(struct keys_world *k)
+{
+    jobs_collect(k->jobs);
+    for (int32_t i = 0; i < k->world->config.n_keys; i++) {
+        struct plain_gen *gen = k->plain[i].running;
+        struct request *r = gen ? gen->pending : NULL;
+        struct key *key = keys_raw(k, i);
+        if (!r)
+            continue;
+        enum submit_error expected = expect_of(k, i, r);
+        bool is_accepted = key && key->generation;
+        if (is_accepted != (expected == SUBMIT_OK) && !(expected == SUBMIT_OK && is_queue_full(k)))
+            world_fault(k->world, "S6 a long GEN was %s, the rules say %d",
+                        is_accepted ? "accepted" : "refused", expected);
+        if (!is_accepted || world_is_wrong(k->world)) {
+            plain_refuse(&k->plain[i]);
+            continue;
+        }
+        gen->pending = NULL;
+        accepted(k, gen, r);
+        xfree(r);
+    }
 }
 
 static void after_known(struct keys_world *k, int32_t name, enum verdict verdict,
@@ -273,15 +335,20 @@ static void generate(struct keys_world *k, int32_t name, const struct op *op)
     struct request *r = xcalloc(1, sizeof *r);
     fill_request(k, op, name, r);
     keys_generate(k->keys, 0, keys_name(name, text), &r->gen, &client->waiter);
+    bool is_kept = false;
+    r->resumes = verdict == VERDICT_RESUME;
+    if (r->resumes)
+        r->n_prompt = 0; /* its prompt stands already */
     if (verdict == VERDICT_NEW || verdict == VERDICT_RESUME)
-        after_new(k, name, op, r, verdict == VERDICT_RESUME, client);
+        is_kept = after_new(k, name, op, r, client);
     else
         after_known(k, name, verdict, client);
     if (r->gen.block_ms > 0 && client->n_answers == 0)
         client->block_us = clock_now_us() + BLOCK_MS * 1000;
-    if (r->gen.async && client->n_answers == 0)
+    if (r->gen.async && client->n_answers == 0 && !(client->gen && client->gen->pending))
         world_fault(k->world, "K4 an ASYNC GEN got no id");
-    xfree(r);
+    if (!is_kept)
+        xfree(r);
 }
 
 static void apply_gen(struct keys_world *k, const struct op *op)
@@ -343,6 +410,8 @@ static void apply_cancel(struct keys_world *k, const struct op *op)
     if (p->running)
         p->running->asked = GEN_CANCELLED;
     expect_number(k, "CANCEL", keys_cancel(k->keys, 0, bytes_from(name)), p->running != NULL);
+    if (p->running && p->running->pending)
+        plain_refuse(p);
 }
 
 static void apply_delete(struct keys_world *k, const struct op *op)
@@ -359,7 +428,7 @@ static void apply_expire(struct keys_world *k, const struct op *op)
     struct plain_key *p = target(k, op, name);
     int64_t ms = op->args[KEY_MS];
     expect_number(k, "PEXPIRE", keys_expire(k->keys, 0, bytes_from(name), ms, false, 0), p->exists);
-    if (ms <= 0)
+    if (p->exists && ms <= 0)
         plain_remove(k, p);
     else if (p->exists)
         p->expires_us = clock_now_us() + ms * 1000;
@@ -472,7 +541,7 @@ static int32_t n_generated(struct keys_world *k, int32_t source)
 {
     struct key *key = keys_real(k, source);
     struct gen_view view;
-    if (!key || !key->generation)
+    if (!key || !key->generation || !key->generation->gen)
         return 0;
     gen_view(key->generation->gen, &view);
     return view.n_ids;
@@ -516,9 +585,11 @@ static bool is_valid_fork(const struct keys_world *k, int32_t source, const int3
             plan->expected = -1;
             return false;
         }
-    for (int32_t i = 0; i < n && !replace; i++)
+    for (int32_t i = 0; i < n && !replace && plan->expected > 0; i++)
         if (k->plain[targets[i]].exists)
             plan->expected = 0;
+        else if (k->plain[targets[i]].running) /* about to be there */
+            plan->expected = -1;
     if (!k->plain[source].exists)
         plan->expected = 0;
     return plan->expected > 0;
@@ -546,7 +617,7 @@ static void apply_fork(struct keys_world *k, const struct op *op)
         r.has_at = true;
         r.at = choose_at(k, source, op->args[KEY_AT], &plan);
     }
-    copy_answer(p->running ? p->running : p->last, answer);
+    copy_answer(p->running && !p->running->pending ? p->running : p->last, answer);
     int32_t got = keys_fork(k->keys, &r, &err);
     expect_number(k, "FORK", got, plan.expected);
     for (int32_t i = 0; i < got; i++)
@@ -604,6 +675,7 @@ static void turn(struct keys_world *k, bool done, bool fail, bool late)
     w->toy.may_finish = done;
     w->toy.must_fail = k->is_failing = done && fail && w->toy.plan;
     w->toy.is_late = late;
+    collect(k);
     engine_turn(w->engine);
     w->toy.may_finish = false;
     check_turn(w, n_steps);
@@ -641,7 +713,7 @@ static void run_until_idle(struct keys_world *k, const struct op *op)
     for (int32_t i = 0; i < w->config.n_keys; i++)
         if (k->plain[i].running)
             w->turns_allowed += 2 * (LONE_MAX_IDS / w->config.block_size + 1) + LONE_MAX_IDS;
-    while (!engine_is_idle(w->engine) && !world_is_wrong(w)) {
+    while ((!engine_is_idle(w->engine) || jobs_pending(k->jobs) > 0) && !world_is_wrong(w)) {
         if (w->turns_allowed-- <= 0)
             world_fault(w, "S7 it does not drain");
         turn(k, true, false, w->turns_allowed % 2);

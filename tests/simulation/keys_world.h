@@ -10,6 +10,7 @@ enum {
     KEY_ENTRIES = 40, /* nothing is added to a key that holds so many */
     KEY_TEXT = 2 * WORLD_PROMPT,
     KEY_WAITERS = 24,
+    KEY_PADDING = 2100, /* letters that the vocabulary lacks: a text of nothing but length */
     ORPHAN_MS = 150,
     BLOCK_MS = 60,
 };
@@ -35,6 +36,8 @@ struct plain_gen {
     struct stream_id end_id;
     int32_t n_final; /* letters of its end entry */
     bool is_unowned, is_delivered, is_key_gone;
+    struct request *pending; /* owns; while a job tokenises: not accepted yet, nothing is written */
+    bool is_refused;         /* after that */
 };
 
 struct plain_key {
@@ -59,6 +62,7 @@ struct client {
 struct keys_world {
     struct world *world;   /* owns */
     struct keyspace *keys; /* owns */
+    struct jobs *jobs;     /* owns; without threads: they run in the next turn */
     struct plain_key plain[KEYS_MAX];
     struct client clients[KEY_WAITERS];
     struct plain_gen *gens;    /* owns all */
@@ -73,7 +77,12 @@ struct bytes keys_name(int32_t i, char out[8]);
 struct key *keys_real(struct keys_world *k, int32_t i); /* NULL when it is missing */
 int32_t keys_waiting(const struct keys_world *k, const struct plain_gen *gen);
 
+struct key *keys_raw(struct keys_world *k, int32_t i); /* unborn and expired ones too */
+
 /* keys_plain.c */
+/* out [KEY_TEXT] <- the text without its padding; its length. */
+int32_t plain_strip(struct bytes text, char *out);
+void plain_refuse(struct plain_key *p); /* what is pending there will not be */
 int32_t plain_sequence(const struct plain_key *p, int32_t *ids); /* [LONE_MAX_IDS * 8] at most */
 const struct plain_entry *plain_last_known(const struct plain_key *p);
 bool plain_may_go_on(const struct plain_key *p);

@@ -13,7 +13,7 @@
 enum {
     LONE_MAX_IDS = 128, /* a world's context is at most this */
     TOY_END = 0,        /* the end-of-text id; 1 .. are the letters a .. */
-    TOY_VOCAB = 6,
+    TOY_VOCAB = 7,
 };
 
 uint64_t toy_mix(uint64_t a, uint64_t b);

@@ -90,6 +90,7 @@ enum op_flag {
     FLAG_COUNTS = 8,
     FLAG_BAN_A = 16,
     FLAG_STOPS = 32,
+    FLAG_LONG = 64, /* keys: so much text that a job tokenises it */
 };
 enum key_mode { KEY_WAITS, KEY_ASYNC, KEY_BLOCKS, KEY_N_MODES };
 enum op_react { REACT_NONE, REACT_CANCEL, REACT_FORK, REACT_CONTINUE, REACT_N };

@@ -28,10 +28,18 @@ void world_fault(struct world *w, const char *format, ...)
 
 struct tokenizer *world_tokenizer(void)
 {
-    static const struct bytes texts[TOY_VOCAB] = {{"<end>", 5}, {"a", 1}, {"b", 1},
-                                                  {"c", 1},     {"d", 1}, {"e", 1}};
+    /* The last is never made. It is long, so that long texts are not refused by their length. */
+    static const struct bytes texts[TOY_VOCAB] = {
+        {"<end>", 5},
+        {"a", 1},
+        {"b", 1},
+        {"c", 1},
+        {"d", 1},
+        {"e", 1},
+        BYTES("QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ"
+              "QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ")};
     struct tokenizer_spec spec = {
-        .n_vocab = TOY_VOCAB, .texts = texts, .kinds = "ennnnn", .pre = "gpt-2"};
+        .n_vocab = TOY_VOCAB, .texts = texts, .kinds = "ennnnnn", .pre = "gpt-2"};
     struct err err = {""};
     struct tokenizer *t = tokenizer_build(&spec, &err);
     if (!t)
