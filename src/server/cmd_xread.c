@@ -235,7 +235,7 @@ static void run_xread(struct client *c, const struct request *q)
         return;
     if (read_all(c, x)) {
         xread_free(x);
-    } else if (o.block_ms >= 0 && !c->in_exec) {
+    } else if (o.block_ms >= 0 && !c->in_exec && c->server->state < SERVER_STOPPING) {
         wait(c, x, o.block_ms);
     } else {
         reply_null_array(&c->reply);

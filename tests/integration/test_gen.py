@@ -333,7 +333,8 @@ def _():
 def _():
     with model_server() as server, server.connect() as c:
         waiters = [start_long(server, c, f"k{i}") for i in range(3)]
-        c.send("XREAD", "BLOCK", 0, "STREAMS", "k0", "$")
+        c.send_raw(Client.encode("PING") + Client.encode("XREAD", "BLOCK", 0, "STREAMS", "k0", "$"))
+        assert c.receive() == "PONG"
         server.process.terminate()
         for w in waiters:
             assert str(w.receive(False)).startswith("CANCELLED")
