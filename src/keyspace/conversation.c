@@ -129,6 +129,8 @@ static void list_fields(struct field_list *list, const struct end_facts *facts)
     size_t len =
         (size_t)snprintf(seed, sizeof list->numbers[0], "%llu", (unsigned long long)facts->seed);
     put_bytes(list, "seed", (struct bytes){seed, len});
+    if (facts->id.len > 0)
+        put_bytes(list, "id", facts->id);
     if (facts->was_submitted) {
         put_number(list, "queued-ms", facts->queued_ms);
         put_number(list, "prefill-ms", facts->prefill_ms);

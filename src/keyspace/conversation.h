@@ -34,6 +34,7 @@ struct end_facts {
     struct bytes unfinished; /* at most 3 bytes */
     int32_t n_prompt, n_cached, n_generated;
     uint64_t seed;
+    struct bytes id; /* empty: GEN had none */
     int64_t queued_ms, prefill_ms, decode_ms;
     const char *error;
 };

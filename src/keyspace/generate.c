@@ -342,9 +342,36 @@ static void deliver(struct arrival *a)
                       stream_entry(a->key->stream, (size_t)key_last_known(a->key)), false);
 }
 
+/* From the end entry that carries the ID, whoever was told of it before. */
+static void replay(struct arrival *a)
+{
+    const struct replay *found = retry_find(a->key, a->attempt);
+    if (a->waiter->wants_id) {
+        waiter_answer_id(a->waiter, found->after);
+        return;
+    }
+    if (a->key->attempt != NULL)
+        attempt_note_read(a->key->attempt, found->end_id);
+    size_t at = (size_t)stream_index(a->key->stream, found->end_id); /* it stands: it was found */
+    waiter_answer_end(a->waiter, a->key, stream_entry(a->key->stream, at), false);
+}
+
+static void refuse_misused(struct arrival *a)
+{
+    struct err err;
+    char id[STREAM_ID_TEXT], token[64];
+    stream_id_format(id, retry_find(a->key, a->attempt)->end_id);
+    (void)err_set(&err,
+                  "ERR ID '%s' stands in entry %s for other arguments: every action needs an ID of "
+                  "its own",
+                  key_quoted(token, a->request->id), id);
+    waiter_answer_error(a->waiter, err.text);
+}
+
 static void (*const on_verdict[])(struct arrival *a) = {
-    [RETRY_NEW] = start_new,   [RETRY_ATTACH] = attach, [RETRY_BUSY] = refuse_busy,
-    [RETRY_DELIVER] = deliver, [RETRY_RESUME] = resume,
+    [RETRY_NEW] = start_new,          [RETRY_ATTACH] = attach, [RETRY_BUSY] = refuse_busy,
+    [RETRY_DELIVER] = deliver,        [RETRY_RESUME] = resume, [RETRY_REPLAY] = replay,
+    [RETRY_MISUSED] = refuse_misused,
 };
 
 void keys_generate(struct keyspace *ks, int32_t db, struct bytes name,

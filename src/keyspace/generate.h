@@ -64,6 +64,7 @@ struct gen_request {
     bool has_prompt;   /* an argument stood there; an empty one without AS and IDS is none */
     struct bytes role; /* AS; data NULL: not given */
     bool ids;          /* IDS: the prompt is little-endian int32 ids */
+    struct bytes id;   /* ID: the token that a client gives this one action; data NULL: none */
     bool with_info, async;
     bool in_multi;              /* answers with the id at once, also when a job must tokenise */
     int64_t block_ms;           /* 0: no bound */

@@ -207,6 +207,7 @@ static void end_with(struct generation *g, const struct end_facts *facts)
         stream_slot(key->stream, key->stream->n - 1)->run = token_run_take(g->opening);
     attempt->end_id = id;
     attempt->finish = end->finish;
+    retry_keep(key, attempt);
     note_last(key, facts);
     if (key->pieces.end ==
         NULL) /* else one that was to resume was refused: they stay the old ones */
@@ -235,6 +236,7 @@ static void on_end(void *owner, const struct gen_end *end)
         .n_cached = end->n_cached,
         .n_generated = end->n_generated,
         .seed = g->options.seed,
+        .id = bytes_of(&g->attempt->token),
         .queued_ms = end->queued_ms,
         .prefill_ms = end->prefill_ms,
         .decode_ms = end->decode_ms,
@@ -254,6 +256,7 @@ static void end_unsubmitted(struct generation *g, enum gen_finish finish, const 
         .is_chat = g->is_chat,
         .text = BYTES(""),
         .seed = g->options.seed,
+        .id = bytes_of(&g->attempt->token),
         .error = error,
     };
     end_with(g, &facts);

@@ -187,6 +187,7 @@ static void key_free(struct key *key)
     stop_expiry(key);
     pieces_clear(key);
     attempt_put(key->attempt);
+    xfree(key->replays);
     keyspace_discard_stream(key->ks, key->stream);
     str_free(&key->name);
     xfree(key);
@@ -294,7 +295,8 @@ size_t key_memory_bytes(const struct key *key)
 {
     return sizeof *key + key->name.cap + stream_bytes(key->stream) + key->pieces.text.cap +
            (size_t)key->pieces.cap * sizeof *key->pieces.items +
-           (key->attempt ? key->attempt->identity.cap : 0);
+           (key->attempt ? key->attempt->identity.cap : 0) +
+           (size_t)key->replays_cap * sizeof *key->replays;
 }
 
 struct stream *key_stream(struct key *key)

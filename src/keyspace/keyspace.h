@@ -73,6 +73,8 @@ struct key {
     int64_t used_us;
     struct generation *generation; /* owns; NULL: idle */
     struct attempt *attempt;       /* shares; of the last GEN that was accepted; or NULL */
+    struct replay *replays;        /* [n_replays] owns; of GENs with ID, some perhaps stale */
+    int32_t n_replays, replays_cap;
     struct pieces pieces;
     struct gen_info last; /* numbers of the last generation; state unused */
 };

@@ -9,11 +9,24 @@
  *     ended `orphaned`, its entry is the last                resume              new
  *     ended, nobody was told, its entry is the last          deliver; ASYNC: id  new
  *     ended and told, or something stands after it, or idle  new                 new
+ *       with ID, and the entry that carries it stands        replay; ASYNC: id   error: names it
+ *       with ID, and that entry is gone, or there was none   new                 new
+ *
+ * The first line that fits counts: an orphan with ID is resumed while its entry is the last, and
+ * answered from there (CANCELLED) when something stands after it. "Any other GEN" with another ID,
+ * or without, is what the lines above say. An ID is the client's word for "this is one action", for
+ * clients that keep their socket after their own timeout and so look as if they had been told, and
+ * for retries hours later. Where it counts: MULTI answers with the id to read after, BLOCK never
+ * waits, WITHINFO and ASYNC are argument bytes like any; XDEL or XTRIM of the entry, DEL, expiry and
+ * eviction of the key make it new; RENAME and MOVE end its scope, as does another user; a child of
+ * FORK or COPY shows the field `id` and has no replay.
  *
  * "Told": a waiter was answered with the end, or an XREAD, XRANGE or XREVRANGE returned it. "The
  * last" leaves entries out that the model ignores. The identity names the key, so a child of FORK
- * or a renamed key does not answer for its source. Digests only say no: bytes decide. Main thread
- * only. */
+ * or a renamed key does not answer for its source. Digests only say no: bytes decide. But for
+ * replays: there the ID itself is compared, byte by byte, with the entry's field, and two digests
+ * stand for the other arguments, which may be a prompt of megabytes. Who forged a collision would
+ * be told his own earlier answer. Main thread only. */
 #include "keyspace/retry.h"
 
 #include <string.h>
@@ -27,6 +40,22 @@ static void put_counted(struct str *out, struct bytes bytes)
     uint64_t len = bytes.len; /* counted, so that "a" "bc" is not "ab" "c" */
     str_append(out, &len, sizeof len);
     str_append(out, bytes.data, bytes.len);
+}
+
+/* The seeds only make the two digests of the arguments independent of each other. */
+static void identify_replay(struct attempt *attempt, uint64_t user, int32_t db,
+                            const struct gen_request *request)
+{
+    struct str scope = {0};
+    str_append(&attempt->token, request->id.data, request->id.len);
+    str_append(&scope, &user, sizeof user);
+    str_append(&scope, &db, sizeof db);
+    put_counted(&scope, request->args[0]);
+    put_counted(&scope, request->id);
+    attempt->replay.scope = hash_bytes(scope.data, scope.len, 0);
+    attempt->replay.args[0] = attempt->digest;
+    attempt->replay.args[1] = hash_bytes(attempt->identity.data, attempt->identity.len, 1);
+    str_free(&scope);
 }
 
 struct attempt *attempt_new(uint64_t user, int32_t db, const struct gen_request *request)
@@ -44,6 +73,8 @@ struct attempt *attempt_new(uint64_t user, int32_t db, const struct gen_request 
     }
     attempt->digest = hash_bytes(identity->data, identity->len, 0);
     attempt->is_unowned = request->async || request->in_multi;
+    if (request->id.data != NULL)
+        identify_replay(attempt, user, db, request);
     return attempt;
 }
 
@@ -59,6 +90,7 @@ void attempt_put(struct attempt *attempt)
         return;
     ASSERT(attempt->refs == 0);
     str_free(&attempt->identity);
+    str_free(&attempt->token);
     xfree(attempt);
 }
 
@@ -85,19 +117,85 @@ void attempt_note_read(struct attempt *attempt, struct stream_id id)
         attempt_set_delivered(attempt);
 }
 
+/* ---- ID ------------------------------------------------------------------------------------- */
+
+static const struct entry *entry_of(const struct key *key, const struct replay *replay)
+{
+    int64_t at = stream_index(key->stream, replay->end_id);
+    return at >= 0 ? stream_entry(key->stream, (size_t)at) : NULL;
+}
+
+/* Replays whose entries have gone make room for new ones; the array grows when that is not half of
+ * it, so that the next look at all of them is far. */
+static void make_room(struct key *key)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < key->n_replays; i++)
+        if (entry_of(key, &key->replays[i]) != NULL)
+            key->replays[n++] = key->replays[i];
+    key->n_replays = n;
+    if (n < key->replays_cap / 2)
+        return;
+    key->replays_cap = key->replays_cap ? key->replays_cap * 2 : 4;
+    key->replays = xrealloc(key->replays, (size_t)key->replays_cap * sizeof *key->replays);
+}
+
+void retry_keep(struct key *key, const struct attempt *attempt)
+{
+    if (attempt->token.len == 0)
+        return;
+    if (key->n_replays == key->replays_cap)
+        make_room(key);
+    struct replay *replay = &key->replays[key->n_replays++];
+    *replay = attempt->replay;
+    replay->end_id = attempt->end_id;
+    replay->after = attempt->after;
+}
+
+/* The newest first: it is the one that is asked for again. */
+const struct replay *retry_find(const struct key *key, const struct attempt *attempt)
+{
+    for (int32_t i = key->n_replays - 1; i >= 0 && attempt->token.len > 0; i--) {
+        const struct replay *replay = &key->replays[i];
+        if (replay->scope != attempt->replay.scope)
+            continue;
+        const struct entry *end = entry_of(key, replay);
+        if (end != NULL && bytes_equal(entry_field(end, "id"), bytes_of(&attempt->token)))
+            return replay;
+    }
+    return NULL;
+}
+
+static enum retry_verdict judge_id(const struct key *key, const struct attempt *attempt)
+{
+    const struct replay *replay = retry_find(key, attempt);
+    if (replay == NULL)
+        return RETRY_NEW;
+    bool is_same =
+        replay->args[0] == attempt->replay.args[0] && replay->args[1] == attempt->replay.args[1];
+    return is_same ? RETRY_REPLAY : RETRY_MISUSED;
+}
+
+/* ---- the table above ------------------------------------------------------------------------ */
+
+static bool is_last(const struct key *key, struct stream_id end_id)
+{
+    int64_t last = key_last_known(key);
+    return last >= 0 && stream_id_compare(stream_entry(key->stream, (size_t)last)->id, end_id) == 0;
+}
+
 enum retry_verdict retry_judge(const struct key *key, const struct attempt *attempt)
 {
     if (key != NULL && key->generation != NULL)
         return attempt_equal(key->generation->attempt, attempt) || PLANTED(ATTACH_ANY)
                    ? RETRY_ATTACH
                    : RETRY_BUSY;
-    if (key == NULL || key->attempt == NULL || !attempt_equal(key->attempt, attempt))
+    if (key == NULL)
         return RETRY_NEW;
-    int64_t last = key_last_known(key);
-    if (last < 0 ||
-        stream_id_compare(stream_entry(key->stream, (size_t)last)->id, key->attempt->end_id) != 0)
-        return RETRY_NEW;
-    if (key->attempt->finish == GEN_ORPHANED)
+    const struct attempt *before = key->attempt;
+    if (before == NULL || !attempt_equal(before, attempt) || !is_last(key, before->end_id))
+        return judge_id(key, attempt);
+    if (before->finish == GEN_ORPHANED)
         return RETRY_RESUME;
-    return key->attempt->is_delivered || PLANTED(DELIVER_NEVER) ? RETRY_NEW : RETRY_DELIVER;
+    return before->is_delivered || PLANTED(DELIVER_NEVER) ? judge_id(key, attempt) : RETRY_DELIVER;
 }

@@ -2,17 +2,28 @@
  * gets.
  *
  * An attempt is the identity of one accepted GEN: user, database, key and all argument bytes but
- * BLOCK's. The key holds the one that runs or ran last; waiters that are told its end share it. */
+ * BLOCK's. The key holds the one that runs or ran last; waiters that are told its end share it. Of
+ * those with an ID it keeps a replay each, as long as the end entry stands. */
 #ifndef KEYSPACE_RETRY_H
 #define KEYSPACE_RETRY_H
 
 #include "base/str.h"
 #include "keyspace/generate.h"
 
+/* What remains of a GEN with ID behind its end: enough to answer the same again from the entry. */
+struct replay {
+    struct stream_id end_id; /* of the entry that carries the ID */
+    struct stream_id after;  /* what ASYNC is answered with */
+    uint64_t scope;          /* digest of user, database, key and ID */
+    uint64_t args[2];        /* digests of the whole identity */
+};
+
 struct attempt {
     int32_t refs;
     uint64_t digest;         /* of identity: a quick no */
     struct str identity;     /* owns; decides. Empty once it can match nothing any more */
+    struct str token;        /* owns; the ID; empty: none */
+    struct replay replay;    /* with ID: what the key keeps at the end */
     struct stream_id after;  /* what ASYNC is answered with */
     struct stream_id end_id; /* of its end entry; 0-0 while it runs */
     enum gen_finish finish;  /* GEN_NONE while it runs */
@@ -30,7 +41,20 @@ void attempt_set_delivered(struct attempt *attempt);
 /* A reader got the entry with this id; it may be the end entry. */
 void attempt_note_read(struct attempt *attempt, struct stream_id id);
 
-enum retry_verdict { RETRY_NEW, RETRY_ATTACH, RETRY_BUSY, RETRY_DELIVER, RETRY_RESUME };
+/* Called when the end entry of an attempt with ID stands in the key. */
+void retry_keep(struct key *key, const struct attempt *attempt);
+/* The entry of this key that carries the attempt's ID, of the same user; NULL: none stands. */
+const struct replay *retry_find(const struct key *key, const struct attempt *attempt);
+
+enum retry_verdict {
+    RETRY_NEW,
+    RETRY_ATTACH,
+    RETRY_BUSY,
+    RETRY_DELIVER,
+    RETRY_RESUME,
+    RETRY_REPLAY,  /* its ID stands in an entry */
+    RETRY_MISUSED, /* its ID stands in an entry of other arguments */
+};
 /* What a GEN with this identity gets on this key (NULL: a missing one). */
 enum retry_verdict retry_judge(const struct key *key, const struct attempt *attempt);
 

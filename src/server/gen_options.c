@@ -18,7 +18,8 @@ enum {
     MAX_STOPS = 64,
     MAX_STOP_BYTES = 1024,
     MAX_BIAS = 1024,
-    VOCABULARY = -1, /* as a maximum: the last id of the model's vocabulary */
+    MAX_ID_BYTES = 128, /* a UUID has 36; it stands in every end entry */
+    VOCABULARY = -1,    /* as a maximum: the last id of the model's vocabulary */
 };
 
 enum kind {
@@ -28,6 +29,7 @@ enum kind {
     KIND_REAL,
     KIND_SEED,
     KIND_TEXT,
+    KIND_TOKEN, /* a text whose length is bounded */
     KIND_STOP,
     KIND_BIAS
 };
@@ -62,6 +64,7 @@ static const struct row rows[] = {
     {"IGNOREEOS", 0, KIND_FLAG,  OPTION(ignore_eos),    0, 0, false, false, 0},
     {"IDS",       0, KIND_FLAG,  REQUEST(ids),          0, 0, false, false, 0},
     {"DEADLINE",  1, KIND_INT,   REQUEST(deadline_ms),  1, (double)(INT64_MAX / 2000), false, false, 0},
+    {"ID",        1, KIND_TOKEN, REQUEST(id),           1, MAX_ID_BYTES, false, false, 0},
     {"WITHINFO",  0, KIND_FLAG,  REQUEST(with_info),    0, 0, false, false, 0},
     {"BLOCK",     1, KIND_INT,   REQUEST(block_ms),     0, (double)(INT64_MAX / 2000), false, false, 0},
     {"ASYNC",     0, KIND_FLAG,  REQUEST(async),        0, 0, false, false, 0},
@@ -139,6 +142,15 @@ static int add_stop(struct gen_parse *p, struct bytes text, struct err *err)
     return 0;
 }
 
+static int set_token(struct bytes *at, const struct row *row, struct bytes text, struct err *err)
+{
+    if ((double)text.len < row->min || (double)text.len > row->max)
+        return err_set(err, "ERR GEN %s must have %.0f to %.0f bytes, not %zu", row->name, row->min,
+                       row->max, text.len);
+    *at = text;
+    return 0;
+}
+
 /* The last BIAS of an id counts. */
 static int add_bias(struct gen_parse *p, const struct row *row, const struct bytes *values,
                     int32_t n_vocab, struct err *err)
@@ -187,6 +199,8 @@ static int set_row(struct gen_parse *p, const struct row *row, const struct byte
     case KIND_TEXT:
         *(struct bytes *)at = values[0];
         return 0;
+    case KIND_TOKEN:
+        return set_token(at, row, values[0], err);
     case KIND_STOP:
         return add_stop(p, values[0], err);
     case KIND_BIAS:

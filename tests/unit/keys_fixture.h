@@ -211,11 +211,12 @@ struct gen_args {
     uint64_t user;
     size_t prompt_len; /* 0: strlen */
     const char *extra; /* one more argument that makes it another request */
+    const char *id;    /* ID */
 };
 
 static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args a)
 {
-    struct bytes args[8], stop = bytes_from(a.stop ? a.stop : "");
+    struct bytes args[12], stop = bytes_from(a.stop ? a.stop : "");
     int32_t n = 0, block = 0;
     struct gen_request r = {.options = gen_options_default()};
     args[n++] = bytes_from(a.key);
@@ -228,6 +229,12 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
         args[n++] = BYTES("ASYNC");
     if (a.extra != NULL)
         args[n++] = bytes_from(a.extra);
+    if (a.id != NULL) {
+        args[n++] = BYTES("ID");
+        args[n++] = r.id = bytes_from(a.id);
+    }
+    if (a.with_info)
+        args[n++] = BYTES("WITHINFO");
     if (a.block_ms > 0) {
         block = n;
         args[n++] = BYTES("BLOCK");

@@ -304,7 +304,7 @@ static void test_gen_options_reach_the_request(void **state)
     const char *line =
         "GEN k prompt AS user maxtokens 7 TEMP 0.5 TOPK 40 TOPP 0.9 MINP 0.1 REPEAT "
         "1.1 PRESENCE -2 FREQUENCY 1e1 SEED 18446744073709551615 STOP a STOP b BIAS 3 "
-        "-1.5 BIAS 4 2 BIAS 3 9 IGNOREEOS DEADLINE 100 WITHINFO BLOCK 4000";
+        "-1.5 BIAS 4 2 BIAS 3 9 IGNOREEOS DEADLINE 100 ID 5f0c WITHINFO BLOCK 4000";
     assert_string_equal(gen_error(line, &p), "");
     const struct gen_request *r = &p.request;
     assert_true(r->has_prompt && bytes_equal(r->prompt, BYTES("prompt")));
@@ -322,6 +322,7 @@ static void test_gen_options_reach_the_request(void **state)
     assert_true(r->options.bias[0].value == 9); /* the last of an id counts */
     assert_true(r->options.ignore_eos && r->with_info && !r->async && !r->ids);
     assert_int_equal(r->deadline_ms, 100);
+    assert_true(bytes_equal(r->id, BYTES("5f0c")));
     assert_int_equal(r->block_ms, 4000);
     assert_int_equal(r->given, GEN_HAS_MAX_TOKENS | GEN_HAS_TEMPERATURE | GEN_HAS_SEED);
     assert_true(bytes_equal(r->args[0], BYTES("k")));
@@ -376,6 +377,11 @@ static void test_gen_refuses_what_is_out_of_range(void **state)
         {"BIAS 1 1001", "ERR GEN BIAS must be a number from -1000 to 1000, not '1001'"},
         {"BIAS 1", "ERR GEN BIAS needs 2 values"},
         {"DEADLINE 0", "ERR GEN DEADLINE must be an integer from 1 to 4611686018427387, not '0'"},
+        {"ID ~", "ERR GEN ID must have 1 to 128 bytes, not 0"},
+        {"ID 01234567890123456789012345678901234567890123456789012345678901234567890123456789"
+         "0123456789012345678901234567890123456789012345678",
+         "ERR GEN ID must have 1 to 128 bytes, not 129"},
+        {"ID a ID b", "ERR GEN ID is given twice"},
         {"TEMP 1 temp 2", "ERR GEN TEMP is given twice"},
         {"TEMP", "ERR GEN TEMP needs 1 value"},
         {"BLOCK 1 ASYNC", "ERR GEN BLOCK and ASYNC exclude each other"},
