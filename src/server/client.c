@@ -69,6 +69,8 @@ static void leave_waits(struct client *c)
 static void client_free(struct client *c)
 {
     leave_waits(c);
+    pubsub_leave(c);
+    guard_clear(&c->guard);
     client_discard_multi(c);
     list_remove(&c->node);
     list_remove(&c->attend_node);
@@ -76,6 +78,7 @@ static void client_free(struct client *c)
     conn_close(&c->conn);
     resp_free(&c->reader);
     try_free(MEM_CLIENT, c->input);
+    str_free(&c->reply.behind);
     xfree(c->name);
     xfree(c->lib_name);
     xfree(c->lib_version);
@@ -115,6 +118,8 @@ void client_discard_multi(struct client *c)
 void client_reset(struct client *c)
 {
     client_discard_multi(c);
+    guard_clear(&c->guard);
+    pubsub_leave(c);
     c->reply.protocol = 2;
     c->db = 0;
     c->authenticated = !*c->server->config.requirepass;
@@ -299,6 +304,13 @@ static bool should_free(struct client *c)
     return false;
 }
 
+static void flush(struct client *c)
+{
+    size_t unsent = conn_unsent(&c->conn);
+    conn_flush(&c->conn);
+    c->server->stats.bytes_out += unsent - conn_unsent(&c->conn);
+}
+
 bool client_serve(struct client *c)
 {
     unpark(c);
@@ -306,9 +318,7 @@ bool client_serve(struct client *c)
         c->closing = true;
     if (c->conn.ended && c->blocked != BLOCK_NONE)
         c->dead = true;
-    size_t unsent = conn_unsent(&c->conn);
-    conn_flush(&c->conn);
-    c->server->stats.bytes_out += unsent - conn_unsent(&c->conn);
+    flush(c);
     if (should_free(c)) {
         client_free(c);
         return false;
@@ -318,6 +328,26 @@ bool client_serve(struct client *c)
     if (more)
         client_attend(c);
     return more;
+}
+
+/* Many messages come in one turn, and who reads fast must not be dropped for that: the limit holds
+ * for what the kernel does not take. */
+void client_push(struct client *c, struct bytes message)
+{
+    struct reply *r = &c->reply;
+    uint64_t limit = c->server->pubsub_limit.hard_bytes;
+    str_append(r->is_open ? &r->behind : r->out, message.data, message.len);
+    client_attend(c);
+    if (limit == 0 || conn_unsent(&c->conn) + r->behind.len <= limit)
+        return;
+    if (!r->is_open)
+        flush(c);
+    if (conn_unsent(&c->conn) + r->behind.len <= limit)
+        return;
+    log_notice(LOG_NET, "client id=%llu addr=%s: closed, over %llu bytes of messages unread",
+               (unsigned long long)c->id, c->peer.address, (unsigned long long)limit);
+    c->server->stats.evicted_clients++;
+    client_drop(c);
 }
 
 void client_answer_begin(struct client *c)
@@ -354,7 +384,8 @@ static void time_over(struct client *c, const char *why)
 /* Who does not read for too long is closed; the generation and its entries stay. */
 static void check_output(struct client *c, int64_t now_us)
 {
-    struct config_output_limit limit = c->server->output_limit;
+    struct config_output_limit limit =
+        pubsub_count(c) > 0 ? c->server->pubsub_limit : c->server->output_limit;
     bool over = limit.soft_bytes > 0 && conn_unsent(&c->conn) > limit.soft_bytes;
     if (!over)
         c->soft_since_us = 0;
@@ -384,7 +415,7 @@ void client_check_time(struct client *c, int64_t now_us)
         client_drop(c);
     else if (!c->authenticated && now_us - c->created_us > AUTH_TIME_US)
         time_over(c, "no AUTH within 10 s");
-    else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE &&
+    else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE && pubsub_count(c) == 0 &&
              now_us - c->active_us > config->timeout_s * 1000000)
         time_over(c, "idle for longer than timeout");
 }
@@ -394,7 +425,7 @@ void client_check_time(struct client *c, int64_t now_us)
 size_t client_bytes(const struct client *c)
 {
     return sizeof *c + c->conn.out.cap + c->input_cap + resp_bytes(&c->reader) +
-           (c->multi ? c->multi->bytes : 0);
+           c->subscriptions.bytes + c->reply.behind.cap + (c->multi ? c->multi->bytes : 0);
 }
 
 static void flags_append(const struct client *c, struct str *out)
@@ -404,6 +435,10 @@ static void flags_append(const struct client *c, struct str *out)
         str_append_char(out, 'b');
     if (c->multi)
         str_append_char(out, 'x');
+    if (pubsub_count(c) > 0)
+        str_append_char(out, 'P');
+    if (c->guard.is_spoiled)
+        str_append_char(out, 'd');
     if (c->closing)
         str_append_char(out, 'c');
     if (c->peer.is_unix)
@@ -420,9 +455,12 @@ void client_describe(const struct client *c, struct str *out)
                c->name ? c->name : "", (long long)((now - c->created_us) / 1000000),
                (long long)((now - c->active_us) / 1000000));
     flags_append(c, out);
-    str_printf(out, " db=%d sub=0 psub=0 ssub=0 multi=%d qbuf=%zu qbuf-free=%zu multi-mem=%zu",
-               c->db, c->multi ? c->multi->n : -1, c->input_len + resp_bytes(&c->reader),
-               c->input_cap - c->input_at - c->input_len, c->multi ? c->multi->bytes : 0);
+    str_printf(out,
+               " db=%d sub=%lld psub=%lld ssub=0 multi=%d qbuf=%zu qbuf-free=%zu multi-mem=%zu",
+               c->db, (long long)pubsub_count_of(c, PUBSUB_CHANNEL),
+               (long long)pubsub_count_of(c, PUBSUB_PATTERN), c->multi ? c->multi->n : -1,
+               c->input_len + resp_bytes(&c->reader), c->input_cap - c->input_at - c->input_len,
+               c->multi ? c->multi->bytes : 0);
     str_printf(out, " obl=0 oll=0 omem=%zu tot-mem=%zu events=%s cmd=", c->conn.out.cap,
                client_bytes(c),
                conn_unsent(&c->conn) ? "rw"

@@ -7,9 +7,11 @@
 #include <stdint.h>
 #include "base/list.h"
 #include "keyspace/generate.h"
+#include "keyspace/guard.h"
 #include "keyspace/watch.h"
 #include "server/conn.h"
 #include "server/listen.h"
+#include "server/pubsub.h"
 #include "server/reply.h"
 #include "server/resp.h"
 
@@ -60,6 +62,8 @@ struct client {
     uint64_t user;       /* of cache namespaces; 0: the default user, the only one so far */
     struct multi *multi; /* owns; NULL outside MULTI */
     bool in_exec;        /* EXEC runs: nothing may block */
+    struct guard guard;  /* WATCH */
+    struct subscriptions subscriptions;
 
     enum client_block blocked;
     bool blocked_info; /* GEN WITHINFO: a null is then *-1 */
@@ -89,6 +93,9 @@ void client_unblock(struct client *c);
 /* A deferred reply of a blocked client stands between these. */
 void client_answer_begin(struct client *c);
 void client_answer_end(struct client *c);
+/* A message that it subscribed to: goes out behind the reply that is being written, if any. Over
+ * client-output-buffer-limit pubsub the client is dropped. */
+void client_push(struct client *c, struct bytes message);
 /* Ten times a second for each client: time limits. */
 void client_check_time(struct client *c, int64_t now_us);
 

@@ -16,10 +16,20 @@ struct flag_name {
     const char *name;
 };
 static const struct flag_name flag_names[] = {
-    {CMD_WRITE, "write"},     {CMD_READONLY, "readonly"}, {CMD_DENYOOM, "denyoom"},
-    {CMD_ADMIN, "admin"},     {CMD_NOSCRIPT, "noscript"}, {CMD_BLOCKING, "blocking"},
-    {CMD_LOADING, "loading"}, {CMD_STALE, "stale"},       {CMD_FAST, "fast"},
-    {CMD_NO_AUTH, "no_auth"}, {CMD_NO_MULTI, "no_multi"}, {CMD_MOVABLE_KEYS, "movablekeys"},
+    {CMD_WRITE, "write"},
+    {CMD_READONLY, "readonly"},
+    {CMD_DENYOOM, "denyoom"},
+    {CMD_ADMIN, "admin"},
+    {CMD_NOSCRIPT, "noscript"},
+    {CMD_BLOCKING, "blocking"},
+    {CMD_LOADING, "loading"},
+    {CMD_STALE, "stale"},
+    {CMD_FAST, "fast"},
+    {CMD_PUBSUB, "pubsub"},
+    {CMD_SKIP_SLOWLOG, "skip_slowlog"},
+    {CMD_NO_AUTH, "no_auth"},
+    {CMD_NO_MULTI, "no_multi"},
+    {CMD_MOVABLE_KEYS, "movablekeys"},
 };
 /* ACL categories that follow from flags, as in Redis. */
 static const struct flag_name flag_categories[] = {

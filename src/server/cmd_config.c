@@ -84,13 +84,14 @@ static void set_all(struct client *c, const struct request *q, const struct opti
     int done = 0;
     for (; done < n; done++) {
         option_print(options[done], config, &old[done]);
-        if (option_set(options[done], config, q->args[2 * done + 3], &err) < 0)
+        if (config_set_option(config, options[done], q->args[2 * done + 3], &err) < 0)
             break;
     }
     if (done < n) {
         refuse(c, q->args[2 * done + 2], err.text);
         while (done-- > 0)
-            (void)option_set(options[done], config, bytes_of(&old[done]), NULL); /* was valid */
+            (void)config_set_option(config, options[done], bytes_of(&old[done]),
+                                    &err); /* was valid */
     } else {
         for (int i = 0; i < n; i++)
             log_notice(LOG_SERVER, "CONFIG SET %s by client id=%llu", options[i]->name,

@@ -10,10 +10,20 @@
 #include "server/password.h"
 #include "server/server.h"
 
+/* To a version 2 client that is subscribed, everything is a message. */
+static void reply_pong_message(struct client *c, struct bytes text)
+{
+    reply_array(&c->reply, 2);
+    reply_text(&c->reply, "pong");
+    reply_bulk(&c->reply, text);
+}
+
 static void run_ping(struct client *c, const struct request *q)
 {
     if (q->n_args > 2)
         reply_error(&c->reply, "ERR wrong number of arguments for 'ping' command");
+    else if (c->reply.protocol < 3 && pubsub_count(c) > 0)
+        reply_pong_message(c, q->n_args == 2 ? q->args[1] : BYTES(""));
     else if (q->n_args == 2)
         reply_bulk(&c->reply, q->args[1]);
     else
@@ -162,6 +172,7 @@ static void run_select(struct client *c, const struct request *q)
 
 static void run_quit(struct client *c, const struct request *q)
 {
+    pubsub_leave(c); /* no message behind the last reply */
     reply_ok(&c->reply);
     client_close_soon(c, false);
 }
@@ -188,16 +199,16 @@ const struct command cmd_conn_table[] = {
      .summary = "Handshakes with the server: protocol, authentication and name.",
      .syntax = "[protover:integer [AUTH username password] [SETNAME clientname]]",
      .private_from = 2, .is_secret = true, .run = run_hello},
-    {.name = "ping", .arity = -1, .flags = CMD_FAST,
+    {.name = "ping", .arity = -1, .flags = CMD_FAST | CMD_SUBSCRIBED,
      .categories = "connection", .tips = "request_policy:all_shards response_policy:all_succeeded",
      .group = "connection", .since = "1.0.0", .complexity = "O(1)",
      .summary = "Returns the server's liveliness response.",
      .syntax = "[message]", .run = run_ping},
-    {.name = "quit", .arity = -1, .flags = CONN | CMD_NO_AUTH | CMD_IN_MULTI,
+    {.name = "quit", .arity = -1, .flags = CONN | CMD_NO_AUTH | CMD_IN_MULTI | CMD_SUBSCRIBED,
      .categories = "connection", .group = "connection", .since = "1.0.0", .complexity = "O(1)",
      .summary = "Closes the connection.",
      .syntax = "", .run = run_quit},
-    {.name = "reset", .arity = 1, .flags = CONN | CMD_NO_AUTH | CMD_IN_MULTI,
+    {.name = "reset", .arity = 1, .flags = CONN | CMD_NO_AUTH | CMD_IN_MULTI | CMD_SUBSCRIBED,
      .categories = "connection", .group = "connection", .since = "6.2.0", .complexity = "O(1)",
      .summary = "Resets the connection.",
      .syntax = "", .run = run_reset},

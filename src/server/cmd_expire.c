@@ -92,7 +92,7 @@ static void run_persist(struct client *c, const struct request *q)
 static void reply_time(struct client *c, const struct request *q, int64_t unit_ms,
                        int64_t (*read)(const struct key *key))
 {
-    struct key *key = keys_find(c->server->keys, c->db, q->args[1]);
+    struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
     int64_t ms = key ? read(key) : -2;
     reply_int(&c->reply, ms < 0 ? ms : (ms + unit_ms / 2) / unit_ms);
 }

@@ -19,13 +19,13 @@ static void run_exists(struct client *c, const struct request *q)
 {
     int64_t n = 0;
     for (int i = 1; i < q->n_args; i++)
-        n += keys_find(c->server->keys, c->db, q->args[i]) != NULL;
+        n += keys_find_read(c->server->keys, c->db, q->args[i]) != NULL;
     reply_int(&c->reply, n);
 }
 
 static void run_type(struct client *c, const struct request *q)
 {
-    struct key *key = keys_find(c->server->keys, c->db, q->args[1]);
+    struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
     reply_status(&c->reply, key ? key_type_name(key) : "none");
 }
 

@@ -220,7 +220,7 @@ static void run_xdel(struct client *c, const struct request *q)
 
 static void run_xlen(struct client *c, const struct request *q)
 {
-    struct key *key = keys_find(c->server->keys, c->db, q->args[1]);
+    struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
     reply_int(&c->reply, key ? (int64_t)key_stream(key)->n : 0);
 }
 
@@ -257,7 +257,7 @@ static void range(struct client *c, const struct request *q, bool reverse)
     }
     if (!parse_count(c, q, &count))
         return;
-    struct key *key = keys_find(c->server->keys, c->db, q->args[1]);
+    struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
     if (!key) {
         reply_array(&c->reply, 0);
         return;
@@ -344,7 +344,7 @@ static void run_xinfo_stream(struct client *c, const struct request *q)
     bool full = q->n_args > 3 && bytes_equal_nocase(q->args[3], "full");
     bool has_count = q->n_args == 6 && bytes_equal_nocase(q->args[4], "count");
     int64_t count = 10;
-    struct key *key = keys_find(c->server->keys, c->db, q->args[2]);
+    struct key *key = keys_find_read(c->server->keys, c->db, q->args[2]);
     if (!key)
         reply_error(&c->reply, "ERR no such key");
     else if (q->n_args != 3 && (!full || (q->n_args != 4 && !has_count)))

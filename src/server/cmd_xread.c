@@ -37,7 +37,9 @@ void xread_free(struct xread *x)
 static bool read_one(struct client *c, const struct xread *x, int32_t i)
 {
     struct reply *r = &c->reply;
-    struct key *key = keys_find(c->server->keys, x->db, x->names[i]);
+    struct key *key = c->blocked == BLOCK_READ /* its misses were told when it came */
+                          ? keys_find(c->server->keys, x->db, x->names[i])
+                          : keys_find_read(c->server->keys, x->db, x->names[i]);
     if (!key)
         return false;
     size_t start = reply_hold(r);
@@ -97,9 +99,10 @@ static void on_ready(struct reader *reader)
     if (!settle_keys(c))
         return;
     client_answer_begin(c);
-    if (!read_all(c, c->xread))
-        return;
+    bool has_come = read_all(c, c->xread);
     client_answer_end(c);
+    if (!has_come)
+        return;
     reader_leave(reader);
     end_wait(c);
 }

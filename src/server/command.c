@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/server.h"
+#include "server/slowlog.h"
 
 enum {
     NAME_MAX_BYTES = 64,
@@ -26,9 +27,12 @@ enum {
 };
 
 const struct command *const command_families[] = {
-    cmd_conn_table,  cmd_client_table, cmd_command_table, cmd_config_table, cmd_server_table,
-    cmd_multi_table, cmd_key_table,    cmd_expire_table,  cmd_stream_table, cmd_xread_table,
-    cmd_gen_table,   cmd_fork_table,   cmd_cache_table,   cmd_debug_table,  NULL};
+    cmd_conn_table,    cmd_client_table,  cmd_command_table,
+    cmd_config_table,  cmd_server_table,  cmd_multi_table,
+    cmd_key_table,     cmd_expire_table,  cmd_stream_table,
+    cmd_xread_table,   cmd_gen_table,     cmd_fork_table,
+    cmd_cache_table,   cmd_debug_table,   cmd_pubsub_table,
+    cmd_slowlog_table, cmd_cluster_table, NULL};
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
@@ -202,6 +206,23 @@ static void refuse_http(struct client *c)
     client_drop(c);
 }
 
+/* Messages come unasked on its connection, and version 2 cannot tell them from replies. */
+static bool is_listening(const struct client *c)
+{
+    return c->reply.protocol < 3 && pubsub_count(c) > 0;
+}
+
+static void refuse_listening(struct client *c, const struct command *command)
+{
+    struct str text = {0};
+    str_append_str(&text, "ERR Can't execute '");
+    command_full_name(command, &text);
+    str_append_str(&text, "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
+                          "allowed in this context");
+    reply_error_bytes(&c->reply, bytes_of(&text));
+    str_free(&text);
+}
+
 /* Checks that need no state of the command itself. True: an error was written. */
 static bool refuse(struct client *c, const struct command *command)
 {
@@ -209,6 +230,8 @@ static bool refuse(struct client *c, const struct command *command)
     bool may_run_stopping = (command->flags & CMD_CONTROL) || !(command->flags & CMD_WRITE);
     if (!c->authenticated && !(command->flags & CMD_NO_AUTH))
         reply_error(&c->reply, "NOAUTH Authentication required.");
+    else if (is_listening(c) && !(command->flags & CMD_SUBSCRIBED))
+        refuse_listening(c, command);
     else if (s->state == SERVER_LOADING && !(command->flags & CMD_LOADING))
         reply_error(&c->reply, "LOADING Kvasir is loading the model into memory");
     else if (s->state >= SERVER_STOPPING && !may_run_stopping)
@@ -300,11 +323,14 @@ void command_call(struct client *c, const struct command *command, const struct 
     if (log_threshold <= LOG_DEBUG)
         trace(c, command, q);
     c->server->stats.commands++;
+    int64_t start_us = clock_mono_us();
     if (!command->run ||
         (command->subcommands && q->n_args > 1 && bytes_equal_nocase(q->args[1], "help")))
         command_help(c, command);
     else
         command->run(c, q);
+    if (!(command->flags & CMD_SKIP_SLOWLOG))
+        slowlog_note(c, command, q, clock_mono_us() - start_us);
     c->request = outer;
 }
 

@@ -22,7 +22,10 @@ enum command_flag {
     CMD_NOSCRIPT = 1 << 11,
     CMD_IN_MULTI = 1 << 12,  /* runs at once inside MULTI instead of being queued */
     CMD_DANGEROUS = 1 << 13, /* only the ACL category */
-    CMD_CONTROL = 1 << 14,   /* CANCEL, SHUTDOWN: served while the server is shutting down */
+    CMD_PUBSUB = 1 << 15,
+    CMD_SUBSCRIBED = 1 << 16, /* runs while a version 2 client is subscribed */
+    CMD_SKIP_SLOWLOG = 1 << 17,
+    CMD_CONTROL = 1 << 14, /* CANCEL, SHUTDOWN: served while the server is shutting down */
 };
 
 /* Positions of keys in a request. */
@@ -45,7 +48,7 @@ struct command {
     const char *complexity;
     const char *summary;
     const char *syntax; /* arguments; grammar in docs.c; COMMAND DOCS and HELP come from it */
-    const struct command *subcommands; /* or NULL; then run is NULL */
+    const struct command *subcommands; /* or NULL; run is then for none of them, or NULL */
     int private_from; /* words from this one on are texts or passwords: logs hide them; 0: none */
     bool is_secret;   /* passwords: hidden whatever log-prompts says */
     void (*run)(struct client *c, const struct request *q);
@@ -57,7 +60,7 @@ struct command {
 extern const struct command cmd_conn_table[], cmd_client_table[], cmd_command_table[],
     cmd_config_table[], cmd_server_table[], cmd_multi_table[], cmd_key_table[], cmd_expire_table[],
     cmd_stream_table[], cmd_xread_table[], cmd_gen_table[], cmd_fork_table[], cmd_cache_table[],
-    cmd_debug_table[];
+    cmd_debug_table[], cmd_pubsub_table[], cmd_slowlog_table[], cmd_cluster_table[];
 extern const struct command *const command_families[]; /* ends with NULL */
 
 struct table *commands_new(void); /* name -> const struct command */

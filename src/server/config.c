@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/notify.h"
 
 enum {
     MAX_WORDS = 256, /* of one line: bind lists and the like */
@@ -29,6 +30,7 @@ static const char *const debug_choices[] = {"no", "local", "yes", NULL};
 static const char *const log_levels[] = {"debug", "verbose", "notice", "warning", NULL};
 
 static int check_output_limit(const struct option *o, struct bytes text, struct err *err);
+static int check_notify(const struct option *o, struct bytes text, struct err *err);
 static int check_octal(const struct option *o, struct bytes text, struct err *err);
 static int check_block_size(const struct option *o, struct bytes text, struct err *err);
 
@@ -51,7 +53,7 @@ const struct option config_options[] = {
 
     {"proto-max-bulk-len",       OPTION_SIZE,    AT(proto_max_bulk_len), "16mb",   1048576, 536870912, NULL, 0, NULL},
     {"client-query-buffer-limit", OPTION_SIZE,   AT(client_query_buffer_limit), "64mb", 1048576, 1099511627776, NULL, 0, NULL},
-    {"client-output-buffer-limit", OPTION_WORDS, AT(client_output_buffer_limit), "normal 64mb 1mb 60", 0, 0, NULL, 0, check_output_limit},
+    {"client-output-buffer-limit", OPTION_WORDS, AT(client_output_buffer_limit), "normal 64mb 1mb 60 replica 256mb 64mb 60 pubsub 32mb 8mb 60", 0, 0, NULL, 0, check_output_limit},
 
     {"databases",                OPTION_INT,     AT(databases),         "16",      1, 1024, NULL, START, NULL},
     {"shutdown-timeout",         OPTION_SECONDS, AT(shutdown_timeout_s), "10",     0, 3600, NULL, 0, NULL},
@@ -59,6 +61,9 @@ const struct option config_options[] = {
     {"logfile",                  OPTION_STRING,  AT(logfile),           "",        0, 0, NULL, START, NULL},
     {"loglevel",                 OPTION_CHOICE,  AT(loglevel),          "notice",  0, 0, log_levels, 0, NULL},
     {"log-prompts",              OPTION_BOOL,    AT(log_prompts),       "no",      0, 0, NULL, 0, NULL},
+    {"notify-keyspace-events",   OPTION_STRING,  AT(notify_keyspace_events), "",   0, 0, NULL, 0, check_notify},
+    {"slowlog-log-slower-than",  OPTION_INT,     AT(slowlog_log_slower_than_us), "10000", -1, INT64_MAX, NULL, 0, NULL},
+    {"slowlog-max-len",          OPTION_INT,     AT(slowlog_max_len),   "128",     0, 1000000, NULL, 0, NULL},
 
     {"model",                    OPTION_STRING,  AT(model),             "",        0, 0, NULL, START, NULL},
     {"chat-template",            OPTION_CHOICE,  AT(chat_template),     "auto",    0, 0, config_chat_templates, START, NULL},
@@ -84,17 +89,39 @@ const struct option config_options[] = {
 
 /* ---- checks of single options ----------------------------------------------------------------- */
 
-/* Reads "normal HARD SOFT SECONDS". */
-static bool read_output_limit(struct bytes text, struct config_output_limit *limit)
+/* replica is the other name of slave, which Redis prints */
+static const struct {
+    const char *name, *other_name;
+} classes[CONFIG_N_CLASSES] = {
+    [CONFIG_NORMAL] = {"normal", "normal"},
+    [CONFIG_REPLICA] = {"slave", "replica"},
+    [CONFIG_PUBSUB] = {"pubsub", "pubsub"},
+};
+
+static bool read_class(const struct str words[4], struct config_output_limit *limits)
 {
-    struct str words[4] = {{0}};
-    int n = option_split(text, words, 4);
-    uint64_t s = 0;
-    bool ok = n == 4 && bytes_equal_nocase(bytes_of(&words[0]), "normal") &&
-              parse_size(bytes_of(&words[1]), &limit->hard_bytes) &&
-              parse_size(bytes_of(&words[2]), &limit->soft_bytes) &&
-              parse_u64(bytes_of(&words[3]), &s) && s <= INT32_MAX;
-    limit->soft_s = (int64_t)s;
+    struct bytes name = bytes_of(&words[0]);
+    int i = 0;
+    while (i < CONFIG_N_CLASSES && !bytes_equal_nocase(name, classes[i].name) &&
+           !bytes_equal_nocase(name, classes[i].other_name))
+        i++;
+    uint64_t seconds;
+    if (i == CONFIG_N_CLASSES || !parse_size(bytes_of(&words[1]), &limits[i].hard_bytes) ||
+        !parse_size(bytes_of(&words[2]), &limits[i].soft_bytes) ||
+        !parse_u64(bytes_of(&words[3]), &seconds) || seconds > INT32_MAX)
+        return false;
+    limits[i].soft_s = (int64_t)seconds;
+    return true;
+}
+
+/* Reads "CLASS HARD SOFT SECONDS ..."; classes that are not named stay. */
+static bool read_output_limits(struct bytes text, struct config_output_limit *limits)
+{
+    struct str words[32] = {{0}};
+    int n = option_split(text, words, 32);
+    bool ok = n > 0 && n % 4 == 0;
+    for (int i = 0; ok && i < n; i += 4)
+        ok = read_class(words + i, limits);
     for (int i = 0; i < n; i++)
         str_free(&words[i]);
     return ok;
@@ -102,19 +129,29 @@ static bool read_output_limit(struct bytes text, struct config_output_limit *lim
 
 static int check_output_limit(const struct option *o, struct bytes text, struct err *err)
 {
-    struct config_output_limit limit;
-    if (read_output_limit(text, &limit))
+    struct config_output_limit limits[CONFIG_N_CLASSES];
+    if (read_output_limits(text, limits))
         return 0;
-    return err_set(err, "%s must be 'normal HARD SOFT SECONDS', sizes in bytes or with kb, mb, gb",
+    return err_set(err,
+                   "%s must be 'CLASS HARD SOFT SECONDS ...' with normal, replica or pubsub as the "
+                   "class, sizes in bytes or with kb, mb, gb",
                    o->name);
 }
 
-struct config_output_limit config_output_limit(const struct config *c)
+struct config_output_limit config_output_limit(const struct config *c, enum config_class class)
 {
-    struct config_output_limit limit = {0};
-    bool ok = read_output_limit(bytes_from(c->client_output_buffer_limit), &limit);
+    struct config_output_limit limits[CONFIG_N_CLASSES] = {{0}};
+    bool ok = read_output_limits(bytes_from(c->client_output_buffer_limit), limits);
     ASSERT(ok);
-    return limit;
+    return limits[class];
+}
+
+static int check_notify(const struct option *o, struct bytes text, struct err *err)
+{
+    unsigned flags;
+    if (notify_parse(text, &flags))
+        return 0;
+    return err_set(err, "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.");
 }
 
 static int check_octal(const struct option *o, struct bytes text, struct err *err)
@@ -135,10 +172,56 @@ static int check_block_size(const struct option *o, struct bytes text, struct er
 
 /* ---- setting ---------------------------------------------------------------------------------- */
 
+/* Texts that mean the same are kept in one spelling. */
+static void spell_output_limit(const struct config *c, struct bytes text, struct str *out)
+{
+    struct config_output_limit limits[CONFIG_N_CLASSES] = {{0}};
+    (void)read_output_limits(bytes_from(c->client_output_buffer_limit), limits);
+    (void)read_output_limits(text, limits); /* both are valid */
+    for (int i = 0; i < CONFIG_N_CLASSES; i++)
+        str_printf(out, "%s%s %llu %llu %lld", i > 0 ? " " : "", classes[i].name,
+                   (unsigned long long)limits[i].hard_bytes,
+                   (unsigned long long)limits[i].soft_bytes, (long long)limits[i].soft_s);
+}
+
+static void spell_notify(const struct config *c, struct bytes text, struct str *out)
+{
+    unsigned flags = 0;
+    (void)notify_parse(text, &flags); /* it is valid */
+    notify_print(flags, out);
+}
+
+static const struct {
+    size_t offset; /* of the option's value */
+    void (*spell)(const struct config *c, struct bytes text, struct str *out);
+} spellings[] = {
+    {AT(client_output_buffer_limit), spell_output_limit},
+    {AT(notify_keyspace_events), spell_notify},
+};
+
+int config_set_option(struct config *c, const struct option *o, struct bytes text, struct err *err)
+{
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        if (spellings[i].offset != o->offset)
+            continue;
+        if (o->check(o, text, err) < 0)
+            return -1;
+        struct str spelled = {0};
+        spellings[i].spell(c, text, &spelled);
+        int rc = option_set(o, c, bytes_of(&spelled), err);
+        str_free(&spelled);
+        return rc;
+    }
+    return option_set(o, c, text, err);
+}
+
 void config_default(struct config *c)
 {
+    struct err err;
     *c = (struct config){0};
     option_defaults(config_options, c);
+    for (const struct option *o = config_options; o->name; o++) /* once more, spelled out */
+        (void)config_set_option(c, o, bytes_from(o->default_text), &err); /* it was accepted */
 }
 
 void config_free(struct config *c)
@@ -164,18 +247,9 @@ int config_set_words(struct config *c, const struct str *words, int n_words, boo
         struct bytes word = bytes_of(&words[i]);
         str_append(&value, word.data, word.len);
     }
-    int rc = option_set(o, c, bytes_of(&value), err);
+    int rc = config_set_option(c, o, bytes_of(&value), err);
     str_free(&value);
     return rc;
-}
-
-/* Redis names limits of three classes of clients on three lines; ours are all normal. */
-static bool is_other_client_class(const struct str *words, int n)
-{
-    return n > 1 && bytes_equal_nocase(bytes_of(&words[0]), "client-output-buffer-limit") &&
-           (bytes_equal_nocase(bytes_of(&words[1]), "replica") ||
-            bytes_equal_nocase(bytes_of(&words[1]), "slave") ||
-            bytes_equal_nocase(bytes_of(&words[1]), "pubsub"));
 }
 
 static int read_line(struct config *c, struct bytes line, const char *path, int number,
@@ -187,9 +261,9 @@ static int read_line(struct config *c, struct bytes line, const char *path, int 
         return err_set(err, "%s:%d: unbalanced quotes", path, number);
     if (n == 0)
         return 0;
-    bool unknown = is_other_client_class(words, n);
+    bool unknown;
     struct err why = {{0}};
-    int rc = unknown ? -1 : config_set_words(c, words, n, &unknown, &why);
+    int rc = config_set_words(c, words, n, &unknown, &why);
     if (rc < 0 && unknown) {
         log_notice(LOG_SERVER, "%s:%d: option '%.64s' is not known here and ignored", path, number,
                    words[0].data);

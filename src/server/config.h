@@ -26,7 +26,7 @@ struct config {
     /* limits */
     uint64_t proto_max_bulk_len;
     uint64_t client_query_buffer_limit;
-    char *client_output_buffer_limit; /* "normal HARD SOFT SECONDS" */
+    char *client_output_buffer_limit; /* "normal HARD SOFT SECONDS slave ... pubsub ..." */
     /* general */
     int64_t databases;
     int64_t shutdown_timeout_s;
@@ -34,6 +34,9 @@ struct config {
     char *logfile;            /* empty: stdout */
     int loglevel;             /* enum log_level */
     bool log_prompts;
+    char *notify_keyspace_events;       /* letters, canonical (notify.h); empty: none */
+    int64_t slowlog_log_slower_than_us; /* -1: nothing is logged, 0: everything */
+    int64_t slowlog_max_len;            /* entries */
     /* model */
     char *model;       /* empty: no model, keys only */
     int chat_template; /* index into config_chat_templates; 0: recognised from the model */
@@ -78,11 +81,17 @@ int config_read_args(struct config *c, int argc, char **argv, struct config_comm
 /* What no single row can see: options that exclude or need each other. */
 int config_check(const struct config *c, struct err *err);
 
+/* option_set for one option of config_options, in the one spelling that CONFIG GET shows: of
+ * client-output-buffer-limit the classes that are not named stay as they are. */
+int config_set_option(struct config *c, const struct option *o, struct bytes text, struct err *err);
+
+/* Classes of clients, as in Redis; there are no replicas, but clients set their limit. */
+enum config_class { CONFIG_NORMAL, CONFIG_REPLICA, CONFIG_PUBSUB, CONFIG_N_CLASSES };
 /* Hard and soft limit of a client's unread output, and how long the soft one may be passed. */
 struct config_output_limit {
     uint64_t hard_bytes, soft_bytes; /* 0: none */
     int64_t soft_s;
 };
-struct config_output_limit config_output_limit(const struct config *c);
+struct config_output_limit config_output_limit(const struct config *c, enum config_class class);
 
 #endif

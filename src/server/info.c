@@ -90,6 +90,8 @@ static void section_stats(struct server *s, struct str *out)
     LINE(out, "total_error_replies:%llu", (unsigned long long)t->errors);
     LINE(out, "total_net_input_bytes:%llu", (unsigned long long)t->bytes_in);
     LINE(out, "total_net_output_bytes:%llu", (unsigned long long)t->bytes_out);
+    LINE(out, "pubsub_channels:%lld", (long long)pubsub_names(s->pubsub, PUBSUB_CHANNEL));
+    LINE(out, "pubsub_patterns:%lld", (long long)pubsub_names(s->pubsub, PUBSUB_PATTERN));
     LINE(out, "protocol_errors:%llu", (unsigned long long)t->protocol_errors);
     LINE(out, "client_output_buffer_limit_disconnections:%llu",
          (unsigned long long)t->evicted_clients);

@@ -1,9 +1,11 @@
 /* reply.c - writes replies of the Redis protocol, version 2 or 3.
  *
  * A command writes its reply once, in terms of the richer version 3; on a connection of version 2
- * maps and sets become arrays, doubles and verbatim texts bulk strings, booleans integers. Nothing
- * is ever sent that was not asked for (no push), and never a streamed string or an attribute:
- * clients answer these with silence or with the wrong reply to the next command.
+ * maps, sets and pushes become arrays, doubles and verbatim texts bulk strings, booleans integers.
+ * Nothing is ever sent that was not asked for, and never a streamed string or an attribute: clients
+ * answer these with silence or with the wrong reply to the next command. Who subscribed has asked
+ * for messages; one that comes while a reply is being written waits behind it, since few clients
+ * can read a push inside an array.
  *
  * What comes from outside goes only into types that carry a length. Error lines carry none, so
  * every control byte in one becomes a blank, and arguments are repeated up to 128 bytes: no key,
@@ -21,9 +23,10 @@ void reply_begin(struct reply *r)
 {
     r->mark = r->out->len;
     r->over = false;
+    r->is_open = true;
 }
 
-void reply_end(struct reply *r)
+static void bound(struct reply *r)
 {
     if (!r->over)
         return;
@@ -31,6 +34,16 @@ void reply_end(struct reply *r)
     r->out->len = r->mark;
     reply_error(r, "ERR the reply is over client-output-buffer-limit (%zu bytes), use COUNT",
                 r->limit);
+}
+
+void reply_end(struct reply *r)
+{
+    bound(r);
+    r->is_open = false;
+    if (r->behind.len == 0)
+        return;
+    str_append(r->out, r->behind.data, r->behind.len);
+    str_free(&r->behind);
 }
 
 static void put(struct reply *r, const void *data, size_t len)
@@ -145,6 +158,11 @@ void reply_map(struct reply *r, int64_t n_pairs)
 void reply_set(struct reply *r, int64_t n)
 {
     put_header(r, r->protocol >= 3 ? '~' : '*', n);
+}
+
+void reply_push(struct reply *r, int64_t n)
+{
+    put_header(r, r->protocol >= 3 ? '>' : '*', n);
 }
 
 void reply_double(struct reply *r, double value)

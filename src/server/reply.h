@@ -11,12 +11,14 @@ enum { REPLY_ECHO_MAX = 128 }; /* bytes of an argument that an error text may re
 
 /* Where the replies of one client go. */
 struct reply {
-    struct str *out; /* borrowed: the connection's output */
-    int protocol;    /* 2 or 3 */
-    size_t limit;    /* bytes of one reply; 0: none */
-    size_t mark;     /* where the current reply begins in out */
-    bool over;       /* it passed the limit: the rest is not written */
-    uint64_t errors; /* error replies so far, for EXEC and INFO */
+    struct str *out;   /* borrowed: the connection's output */
+    int protocol;      /* 2 or 3 */
+    size_t limit;      /* bytes of one reply; 0: none */
+    size_t mark;       /* where the current reply begins in out */
+    bool over;         /* it passed the limit: the rest is not written */
+    uint64_t errors;   /* error replies so far, for EXEC and INFO */
+    bool is_open;      /* between reply_begin and reply_end */
+    struct str behind; /* owns; messages that came meanwhile: reply_end appends them */
 };
 
 /* Every command's reply stands between these two. An overlong one is replaced by an error. */
@@ -37,6 +39,7 @@ void reply_null_array(struct reply *r);                       /* *-1, or _ */
 void reply_array(struct reply *r, int64_t n);
 void reply_map(struct reply *r, int64_t n_pairs);        /* an array of 2n in version 2 */
 void reply_set(struct reply *r, int64_t n);              /* an array in version 2 */
+void reply_push(struct reply *r, int64_t n);             /* an array in version 2 */
 void reply_double(struct reply *r, double value);        /* a bulk string in version 2 */
 void reply_bool(struct reply *r, bool value);            /* an integer in version 2 */
 void reply_verbatim(struct reply *r, struct bytes text); /* kind txt; a bulk string in version 2 */

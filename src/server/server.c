@@ -27,6 +27,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/command.h"
+#include "server/notify.h"
 
 enum {
     TICK_MS = 100,    /* time limits of clients are checked so often */
@@ -152,11 +153,20 @@ static int open_listeners(struct server *s, struct err *err)
     return 0;
 }
 
+/* What is looked at so often that it is not read from its text each time. */
+static void read_config(struct server *s)
+{
+    s->output_limit = config_output_limit(&s->config, CONFIG_NORMAL);
+    s->pubsub_limit = config_output_limit(&s->config, CONFIG_PUBSUB);
+    bool ok = notify_parse(bytes_from(s->config.notify_keyspace_events), &s->notify_flags);
+    ASSERT(ok);
+}
+
 struct server *server_new(const struct config *config, struct err *err)
 {
     struct server *s = xcalloc(1, sizeof *s);
     s->config = *config;
-    s->output_limit = config_output_limit(config);
+    read_config(s);
     s->started_us = clock_mono_us();
     s->started_unix_s = clock_wall_ms() / 1000;
     s->next_client_id = 1;
@@ -164,6 +174,8 @@ struct server *server_new(const struct config *config, struct err *err)
     list_init(&s->clients);
     list_init(&s->attend);
     s->commands = commands_new();
+    s->pubsub = pubsub_new();
+    slowlog_init(&s->slowlog);
     s->base = event_base_new();
     ASSERT(s->base);
     s->loop = xcalloc(1, sizeof *s->loop);
@@ -194,6 +206,8 @@ static struct keyspace_config keys_config(const struct server *s)
     k.orphan_timeout_ms = c->orphan_timeout_ms;
     k.piece_interval_ms = c->piece_interval_ms;
     k.share_prefixes = c->share_prefixes;
+    k.key_event = notify_key_event;
+    k.key_event_owner = (void *)(uintptr_t)s; /* it is not ours alone to change */
     if (!s->engine)
         return k;
     k.engine = s->engine;
@@ -232,7 +246,8 @@ void server_loaded(struct server *s, const struct err *failure)
 void server_config_changed(struct server *s)
 {
     fit_open_files(s);
-    s->output_limit = config_output_limit(&s->config);
+    read_config(s);
+    slowlog_trim(&s->slowlog, s->config.slowlog_max_len);
     log_threshold = (enum log_level)s->config.loglevel;
     if (!s->keys)
         return;
@@ -413,6 +428,8 @@ void server_free(struct server *s)
     load_free(&s->served);
     listeners_free(s->listeners);
     table_free(s->commands, NULL);
+    pubsub_free(s->pubsub);
+    slowlog_reset(&s->slowlog);
     xfree(s->loop);
     event_base_free(s->base);
     config_free(&s->config);

@@ -16,6 +16,8 @@
 #include "server/config.h"
 #include "server/conn.h"
 #include "server/listen.h"
+#include "server/pubsub.h"
+#include "server/slowlog.h"
 
 /* What clients that look at redis_version may expect of us: features are gated by it. */
 #define SERVER_REDIS_VERSION "7.2.4"
@@ -48,6 +50,8 @@ struct server_stats {
 struct server {
     struct config config;
     struct config_output_limit output_limit; /* read from config, since every command looks */
+    struct config_output_limit pubsub_limit; /* the same, of clients that are subscribed */
+    unsigned notify_flags;                   /* the same, of notify-keyspace-events */
     enum server_state state;
     char run_id[41];
     int64_t started_us, started_unix_s;
@@ -67,6 +71,8 @@ struct server {
     struct jobs *jobs;       /* owns */
     struct loading *loading; /* owned by its job; NULL: nothing is loaded now */
     struct served_model served;
+    struct pubsub *pubsub; /* owns */
+    struct slowlog slowlog;
     struct engine *engine; /* owns; NULL without a model */
     struct keyspace *keys; /* owns; NULL while loading */
 

@@ -1,0 +1,103 @@
+/* cmd_slowlog.c - SLOWLOG, and LATENCY as far as clients ask for it.
+ *
+ * There is no latency monitor: no event is ever sampled, so the answers of LATENCY are those of a
+ * Redis whose monitor is off. INFO has the times of steps. */
+#include "server/command.h"
+#include "server/server.h"
+#include "server/slowlog.h"
+
+static void run_slowlog_get(struct client *c, const struct request *q)
+{
+    int64_t count = 10;
+    if (q->n_args > 3)
+        reply_error(&c->reply, "ERR wrong number of arguments for 'slowlog|get' command");
+    else if (q->n_args == 3 && (!parse_i64(q->args[2], &count) || count < -1))
+        reply_error(&c->reply, "ERR count should be greater than or equal to -1");
+    else
+        slowlog_reply(&c->server->slowlog, &c->reply, count);
+}
+
+static void run_slowlog_len(struct client *c, const struct request *q)
+{
+    reply_int(&c->reply, c->server->slowlog.n);
+}
+
+static void run_slowlog_reset(struct client *c, const struct request *q)
+{
+    slowlog_reset(&c->server->slowlog);
+    reply_ok(&c->reply);
+}
+
+static void run_latency_empty(struct client *c, const struct request *q)
+{
+    reply_array(&c->reply, 0);
+}
+
+static void run_latency_histogram(struct client *c, const struct request *q)
+{
+    reply_map(&c->reply, 0);
+}
+
+static void run_latency_reset(struct client *c, const struct request *q)
+{
+    reply_int(&c->reply, 0);
+}
+
+static void run_latency_doctor(struct client *c, const struct request *q)
+{
+    reply_verbatim(&c->reply,
+                   BYTES("Latency is not monitored by event here. SLOWLOG GET has the commands "
+                         "that held the main thread, INFO ENGINE the times of steps.\n"));
+}
+
+// clang-format off
+enum { FLAGS = CMD_ADMIN | CMD_LOADING | CMD_STALE };
+#define SERVER_GROUP .group = "server", .complexity = "O(1)"
+static const struct command slowlog_subcommands[] = {
+    {.name = "get", .arity = -2, .flags = FLAGS, .group = "server", .since = "2.2.12",
+     .tips = "request_policy:all_nodes nondeterministic_output",
+     .complexity = "O(N) where N is the number of entries returned",
+     .summary = "Returns the newest entries of the slow log: id, time, microseconds on the main "
+                "thread, arguments, address and name of the client.",
+     .syntax = "[count:integer]", .run = run_slowlog_get},
+    {.name = "len", .arity = 2, .flags = FLAGS, SERVER_GROUP, .since = "2.2.12",
+     .tips = "request_policy:all_nodes response_policy:agg_sum nondeterministic_output",
+     .summary = "Returns the number of entries in the slow log.", .run = run_slowlog_len},
+    {.name = "reset", .arity = 2, .flags = FLAGS, .group = "server", .since = "2.2.12",
+     .tips = "request_policy:all_nodes response_policy:all_succeeded",
+     .complexity = "O(N) where N is the number of entries in the slow log",
+     .summary = "Clears all entries from the slow log.", .run = run_slowlog_reset},
+    {.name = NULL},
+};
+#define LATENCY_TIPS "nondeterministic_output request_policy:all_nodes response_policy:special"
+static const struct command latency_subcommands[] = {
+    {.name = "doctor", .arity = 2, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP, .since = "2.8.13",
+     .tips = LATENCY_TIPS, .summary = "Says where times of this server are to be found.",
+     .run = run_latency_doctor},
+    {.name = "histogram", .arity = -2, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP,
+     .since = "7.0.0", .tips = LATENCY_TIPS,
+     .summary = "Returns no histogram: latencies of commands are not tracked.",
+     .syntax = "[command]...", .run = run_latency_histogram},
+    {.name = "history", .arity = 3, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP, .since = "2.8.13",
+     .tips = LATENCY_TIPS, .summary = "Returns no samples: latency events are not monitored.",
+     .syntax = "event", .run = run_latency_empty},
+    {.name = "latest", .arity = 2, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP, .since = "2.8.13",
+     .tips = LATENCY_TIPS, .summary = "Returns no samples: latency events are not monitored.",
+     .run = run_latency_empty},
+    {.name = "reset", .arity = -2, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP, .since = "2.8.13",
+     .tips = "request_policy:all_nodes response_policy:all_succeeded",
+     .summary = "Returns 0: there are no latency events to reset.", .syntax = "[event]...",
+     .run = run_latency_reset},
+    {.name = NULL},
+};
+const struct command cmd_slowlog_table[] = {
+    {.name = "latency", .arity = -2, .group = "server", .since = "2.8.13",
+     .complexity = "Depends on subcommand.",
+     .summary = "A container for latency diagnostics commands.",
+     .subcommands = latency_subcommands},
+    {.name = "slowlog", .arity = -2, .group = "server", .since = "2.2.12",
+     .complexity = "Depends on subcommand.", .summary = "A container for slow log commands.",
+     .subcommands = slowlog_subcommands},
+    {.name = NULL},
+};
+// clang-format on
