@@ -75,7 +75,7 @@ def _(server, c):
     assert a == c.call("GEN", "b", "once", "MAXTOKENS", 12, "SEED", 5, "TEMP", 1.5, "IGNOREEOS")
     assert c.error("GEN", "c", "x", "TEMP", 101) == "ERR GEN TEMP must be a number from 0 to 100, not '101'"
     assert c.error("GEN", "c", "MAXTOKENS", 5).startswith("ERR unknown GEN option '5'. What follows the key")
-    for option in ("N", "BEAM", "LOGPROBS", "PRIORITY", "ID"):  # not in this version
+    for option in ("N", "BEAM", "LOGPROBS", "PRIORITY"):  # not in this version
         assert c.error("GEN", "c", "x", option, 1).startswith("ERR unknown GEN option"), option
     assert c.call("EXISTS", "c") == 0  # a refusal writes nothing
     assert c.error("GEN", "c").startswith("ERR") and c.error("GEN", "c", "").startswith("ERR")
@@ -222,9 +222,9 @@ def _(server, c):
 
 
 @test("a waiter that goes leaves an orphan that ends; the same GEN resumes it")
-@with_model(orphan_timeout="150ms")
+@with_model(orphan_timeout=0)
 def _(server, c):
-    args = ("GEN", "k", "a story", "IGNOREEOS", "TEMP", 0, "MAXTOKENS", 400)
+    args = ("GEN", "k", "a story", "IGNOREEOS", "TEMP", 0, "MAXTOKENS", 1500)
     expected = c.call("GEN", "lone", *args[2:])
     for how in ("close", "half"):
         c.call("DEL", "k")
@@ -234,9 +234,10 @@ def _(server, c):
         wait_until(lambda: c.geninfo("k")["generated"] > 0, "it runs")
         waiter.close() if how == "close" else waiter.socket.shutdown(socket.SHUT_WR)
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "it ended")
-        end = c.fields(c.call("XRANGE", "k", "-", "+")[-1])
-        if end["finish"] == "orphaned":
-            assert int(end["generated"]) < 400
+        # GENINFO delivers nothing, as XRANGE would: on a fast machine it may have ended by itself
+        info = c.geninfo("k")
+        if info["finish"] == "orphaned":
+            assert info["generated"] < 1500
         assert c.call(*args) == expected, how
         assert c.call("XLEN", "k") == 2
         waiter.close()
