@@ -18,7 +18,7 @@
 #include "keyspace/guard.h"
 #include "keyspace/retry.h"
 
-#define TURN_US 500       /* of replies a turn: half of the millisecond that nothing may exceed */
+#define TURN_US 300       /* of replies a turn: a third of the millisecond that nothing may exceed */
 #define TIMERS_A_TURN 64  /* an expired key with readers costs a few microseconds each */
 #define FREE_ENTRIES 1000 /* entries given back at once; about 0.1 ms */
 #define FREE_KEYS 200     /* keys of a flushed database given back at once */

@@ -27,8 +27,8 @@
 #include "server/xread.h"
 
 enum {
-    SLICE_US = 1000,        /* of commands of one client before others have their turn */
-    CLOCK_COMMANDS = 32,    /* commands between looks at the clock */
+    SLICE_US = 250,         /* of commands of one client before others have their turn */
+    CLOCK_COMMANDS = 4,     /* commands between looks at the clock: 25 ns each */
     AUTH_UNREAD_MAX = 1024, /* CVE-2025-21605: a client that never authenticates and never reads */
     AUTH_TIME_US = 10 * 1000 * 1000,
     LINGER_US = 1000 * 1000,

@@ -4,6 +4,10 @@
  * goes when it is empty: an idle connection costs its struct and two events, not two buffers. Each
  * readable event does one read, so that a fast sender takes turns with everybody else.
  *
+ * A thousand clients may become readable at once, each with a command: the loop then breaks off after
+ * 0.3 milliseconds, so that the device gets its next step and answers go out, and goes on with the
+ * others in its next round.
+ *
  * A conn is never closed from inside its own events. Write errors are remembered (`failed`), the
  * owner looks at them between events; so waking one client can never free another under the hands of
  * whoever walks a list (CVE-2026-23479). Main thread only.
@@ -19,7 +23,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-enum { KEEP_OUT = 512 }; /* bytes of room an idle connection keeps for its next reply */
+enum {
+    KEEP_OUT = 512, /* bytes of room an idle connection keeps for its next reply */
+    ROUND_US = 300, /* of events: a third of the millisecond that nothing may exceed */
+};
 
 static ssize_t system_read(int fd, void *data, size_t len)
 {
@@ -44,10 +51,21 @@ static bool is_try_again(int error)
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+void conn_loop_enter(struct conn_loop *loop)
 {
-    struct conn *c = arg;
     clock_tick();
+    if (loop->awake_us == 0)
+        loop->awake_us = clock_mono_us();
+}
+
+void conn_loop_leave(struct conn_loop *loop)
+{
+    if (clock_mono_us() - loop->awake_us >= ROUND_US)
+        (void)event_base_loopbreak(loop->base); /* fails for no base of ours */
+}
+
+static void read_once(struct conn *c)
+{
     ssize_t n = c->loop->sockets->read(c->fd, c->loop->scratch, sizeof c->loop->scratch);
     if (n > 0) {
         c->loop->events->data(c->owner, c->loop->scratch, (size_t)n);
@@ -61,15 +79,24 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     c->loop->events->ended(c->owner);
 }
 
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+    conn_loop_enter(c->loop);
+    read_once(c);
+    conn_loop_leave(c->loop);
+}
+
 static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
-    clock_tick();
+    conn_loop_enter(c->loop);
     conn_flush(c);
     if (c->failed)
         c->loop->events->ended(c->owner);
     else if (conn_unsent(c) == 0)
         c->loop->events->drained(c->owner);
+    conn_loop_leave(c->loop);
 }
 
 void conn_open(struct conn *c, struct conn_loop *loop, int fd, void *owner)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include "base/str.h"
@@ -30,9 +31,11 @@ struct conn_events {
     void (*drained)(void *owner); /* everything written is with the kernel */
 };
 
-/* What all connections of a loop share. */
+/* What all connections of a loop share. One round of the loop handles events for a slice of time;
+ * those that are left stay active, and the next round begins with them. */
 struct conn_loop {
     struct event_base *base; /* borrowed */
+    int64_t awake_us;        /* clock_mono_us of the first event of this round; 0: none yet */
     const struct socket_ops *sockets;
     const struct conn_events *events;
     char scratch[CONN_READ_BYTES]; /* one read, given on at once: idle connections hold no buffer */
@@ -49,6 +52,10 @@ struct conn {
     bool ended;  /* the peer has closed its side */
     bool failed; /* reset, or a write error: nothing can be sent any more */
 };
+
+void conn_loop_enter(
+    struct conn_loop *loop); /* first in every handler of an event: the clock, too */
+void conn_loop_leave(struct conn_loop *loop); /* last: ends the round when its slice is over */
 
 void conn_open(struct conn *c, struct conn_loop *loop, int fd, void *owner); /* takes the fd */
 void conn_close(struct conn *c);

@@ -95,6 +95,8 @@ static void section_stats(struct server *s, struct str *out)
     LINE(out, "protocol_errors:%llu", (unsigned long long)t->protocol_errors);
     LINE(out, "client_output_buffer_limit_disconnections:%llu",
          (unsigned long long)t->evicted_clients);
+    LINE(out, "main_thread_max_stall_usec:%lld", (long long)t->max_stall_us);
+    LINE(out, "main_thread_max_stall_cpu_usec:%lld", (long long)t->max_stall_cpu_us);
 }
 
 static void section_replication(struct server *s, struct str *out)

@@ -116,7 +116,7 @@ static bool is_of_one_peer(int error)
 static void on_acceptable(evutil_socket_t fd, short what, void *arg)
 {
     struct listeners *l = arg;
-    clock_tick();
+    conn_loop_enter(l->loop);
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
         struct sockaddr_storage from = {0};
         socklen_t len = sizeof from;

@@ -45,6 +45,8 @@ struct served_model {
 struct server_stats {
     uint64_t connections, rejected_connections, commands, errors, bytes_in, bytes_out;
     uint64_t protocol_errors, evicted_clients;
+    int64_t max_stall_us;     /* longest the main thread was away from the engine, waiting aside */
+    int64_t max_stall_cpu_us; /* the same without what the kernel gave to others meanwhile */
 };
 
 struct server {
@@ -55,6 +57,7 @@ struct server {
     enum server_state state;
     char run_id[41];
     int64_t started_us, started_unix_s;
+    int64_t looked_us, looked_cpu_us; /* when the main thread last looked at the engine */
 
     struct event_base *base;    /* owns */
     struct event *alarm, *tick; /* own; alarm: next timer of engine and keys; tick: 10 Hz */
