@@ -70,6 +70,7 @@ static void let_go(struct guard *guard)
         return;
     table_free(guard->names, guard_key_free);
     guard->names = NULL;
+    guard->bytes = 0;
 }
 
 void guard_add(struct keyspace *ks, struct guard *guard, int32_t db, struct bytes name)
@@ -90,6 +91,7 @@ void guard_add(struct keyspace *ks, struct guard *guard, int32_t db, struct byte
         gk->db = db;
         list_push_back(&gk->guarded->keys, &gk->node);
         table_put(guard->names, bytes_of(&full), gk);
+        guard->bytes += sizeof *gk + full.len + 32; /* 32: its slot in the table */
     }
     str_free(&full);
 }

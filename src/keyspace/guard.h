@@ -12,14 +12,15 @@
 struct guard {
     struct keyspace *ks; /* borrowed; NULL: guards nothing */
     struct table *names; /* database and name -> struct guard_key, owns; NULL: none */
+    size_t bytes;        /* memory held */
     bool is_spoiled;
 };
 
 void guard_add(struct keyspace *ks, struct guard *guard, int32_t db, struct bytes name);
 /* Also when one of its keys has expired and nobody has noticed yet. */
 bool guard_is_spoiled(struct guard *guard);
-void guard_clear(struct guard *guard);     /* guards nothing, is not spoiled */
-int64_t guard_count(const struct guard *); /* names it guards */
+void guard_clear(struct guard *guard);          /* guards nothing, is not spoiled */
+int64_t guard_count(const struct guard *guard); /* names it guards */
 
 /* Something happened to this name. */
 void guard_spoil(struct keyspace *ks, int32_t db, struct bytes name);

@@ -425,7 +425,7 @@ void client_check_time(struct client *c, int64_t now_us)
 size_t client_bytes(const struct client *c)
 {
     return sizeof *c + c->conn.out.cap + c->input_cap + resp_bytes(&c->reader) +
-           c->subscriptions.bytes + c->reply.behind.cap + (c->multi ? c->multi->bytes : 0);
+           c->subscriptions.bytes + c->guard.bytes + c->reply.behind.cap + (c->multi ? c->multi->bytes : 0);
 }
 
 static void flags_append(const struct client *c, struct str *out)

@@ -95,11 +95,20 @@ static void run_info(struct client *c, const struct request *q)
     str_free(&text);
 }
 
-/* Which clients CLIENT LIST shows: all, those of a type, or those whose ids stand from args[3] on. */
-static bool is_wanted(const struct client *c, const struct request *q, bool by_id, bool is_normal)
+static bool has_type(const struct client *c, struct bytes type)
 {
+    if (bytes_equal_nocase(type, "pubsub"))
+        return pubsub_count(c) > 0;
+    return bytes_equal_nocase(type, "normal") && pubsub_count(c) == 0;
+}
+
+/* Which clients CLIENT LIST shows: all, those of a type, or those whose ids stand from args[3] on. */
+static bool is_wanted(const struct client *c, const struct request *q, bool by_id)
+{
+    if (q->n_args == 2)
+        return true;
     if (!by_id)
-        return is_normal;
+        return has_type(c, q->args[3]);
     for (int i = 3; i < q->n_args; i++) {
         uint64_t id;
         if (parse_u64(q->args[i], &id) && id == c->id)
@@ -108,11 +117,19 @@ static bool is_wanted(const struct client *c, const struct request *q, bool by_i
     return false;
 }
 
-static bool list_parse(struct client *c, const struct request *q, bool *by_id, bool *is_normal)
+static bool is_type(struct bytes type)
+{
+    static const char *const types[] = {"normal", "master", "replica", "slave", "pubsub"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (bytes_equal_nocase(type, types[i]))
+            return true;
+    return false;
+}
+
+static bool list_parse(struct client *c, const struct request *q, bool *by_id)
 {
     *by_id = q->n_args >= 4 && bytes_equal_nocase(q->args[2], "id");
     bool by_type = q->n_args == 4 && bytes_equal_nocase(q->args[2], "type");
-    *is_normal = !by_type || bytes_equal_nocase(q->args[3], "normal");
     if (q->n_args != 2 && !*by_id && !by_type) {
         reply_syntax_error(&c->reply);
         return false;
@@ -124,9 +141,7 @@ static bool list_parse(struct client *c, const struct request *q, bool *by_id, b
             return false;
         }
     }
-    if (by_type && !*is_normal && !bytes_equal_nocase(q->args[3], "master") &&
-        !bytes_equal_nocase(q->args[3], "replica") && !bytes_equal_nocase(q->args[3], "slave") &&
-        !bytes_equal_nocase(q->args[3], "pubsub")) {
+    if (by_type && !is_type(q->args[3])) {
         struct str text = {0};
         str_append_str(&text, "ERR Unknown client type '");
         echo_append(&text, q->args[3]);
@@ -140,13 +155,13 @@ static bool list_parse(struct client *c, const struct request *q, bool *by_id, b
 
 static void run_list(struct client *c, const struct request *q)
 {
-    bool by_id, is_normal;
-    if (!list_parse(c, q, &by_id, &is_normal))
+    bool by_id;
+    if (!list_parse(c, q, &by_id))
         return;
     struct str text = {0};
     LIST_FOREACH(&c->server->clients, node, next) {
         const struct client *other = LIST_ITEM(node, struct client, node);
-        if (!is_wanted(other, q, by_id, is_normal))
+        if (!is_wanted(other, q, by_id))
             continue;
         client_describe(other, &text);
         str_append_char(&text, '\n');

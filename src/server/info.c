@@ -36,12 +36,13 @@ static void section_server(struct server *s, struct str *out)
 
 static void section_clients(struct server *s, struct str *out)
 {
-    int blocked = 0, lingering = 0;
+    int blocked = 0, lingering = 0, subscribed = 0;
     size_t largest_in = 0, largest_out = 0;
     LIST_FOREACH(&s->clients, node, next) {
         const struct client *c = LIST_ITEM(node, struct client, node);
         blocked += c->blocked != BLOCK_NONE;
         lingering += c->closing;
+        subscribed += pubsub_count(c) > 0;
         if (c->input_cap > largest_in)
             largest_in = c->input_cap;
         if (c->conn.out.cap > largest_out)
@@ -53,6 +54,7 @@ static void section_clients(struct server *s, struct str *out)
     LINE(out, "client_recent_max_output_buffer:%zu", largest_out);
     LINE(out, "blocked_clients:%d", blocked);
     LINE(out, "closing_clients:%d", lingering);
+    LINE(out, "pubsub_clients:%d", subscribed);
 }
 
 static void section_memory(struct server *s, struct str *out)

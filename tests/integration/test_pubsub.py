@@ -141,9 +141,13 @@ def _(server, c, s, protocol):
             "ERR unknown subcommand or wrong number of arguments for 'channels'. Try PUBSUB HELP."
         assert c.error("PUBSUB", "FOO") == "ERR unknown subcommand 'FOO'. Try PUBSUB HELP."
         assert c.error("PUBSUB", "NUMPAT", "x") == "ERR wrong number of arguments for 'pubsub|numpat' command"
-        info = c.info("stats")
+        info = c.info("stats", "clients")
         assert info["pubsub_channels"] == "3" and info["pubsub_patterns"] == "2"
         lines = [line for line in c.call("CLIENT", "LIST").decode().split("\n") if " flags=PU " in line]
+        assert info["pubsub_clients"] == "2"
+        for kind, n in ("pubsub", 2), ("NORMAL", 1), ("master", 0), ("replica", 0):
+            assert c.call("CLIENT", "LIST", "TYPE", kind).count(b"id=") == n, kind
+        assert c.error("CLIENT", "LIST", "TYPE", "x") == "ERR Unknown client type 'x'"
         assert sorted((" sub=3 " in line, " psub=1 " in line) for line in lines) == [(False, False), (True, True)]
 
 

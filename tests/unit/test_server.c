@@ -282,6 +282,64 @@ static void test_a_failing_write_costs_one_client(void **state)
     stop(s);
 }
 
+/* Among subscribers, too, also in the middle of one PUBLISH: nobody else misses a message. */
+static void test_a_failing_write_of_a_subscriber_costs_one_client(void **state)
+{
+    struct server *s = START("client-output-buffer-limit", "pubsub 1 0 0"); /* written at once */
+    for (int n = 1; n <= 8; n++) {
+        int fd[3], whole = 0, writer = dial(s);
+        for (int i = 0; i < 3; i++) {
+            fd[i] = dial(s);
+            say(s, fd[i], i == 1 ? "PSUBSCRIBE c*\r\n" : "SUBSCRIBE c\r\n");
+            assert_non_null(strstr(heard(fd[i]), "subscribe"));
+        }
+        n_writes = 0;
+        fail_write_at = n;
+        say(s, writer, "PUBLISH c hello\r\n");
+        steps(s, 5);
+        fail_write_at = 0;
+        for (int i = 0; i < 3; i++) {
+            const char *got = heard(fd[i]);
+            whole += strstr(got, "hello\r\n") && !strstr(got, "closed");
+        }
+        assert_int_equal(whole, n <= 3 ? 2 : 3);
+        say(s, fd[0], "PING\r\n");
+        close(fd[0]), close(fd[1]), close(fd[2]), close(writer);
+        steps(s, 5);
+        assert_int_equal(s->n_clients, 0);
+        assert_false(pubsub_has_subscribers(s->pubsub));
+    }
+    stop(s);
+}
+
+/* Seconds of the limit and of `timeout` by the moved clock. */
+static void test_a_subscriber_may_be_silent_and_not_deaf(void **state)
+{
+    struct server *s = START("timeout", "60", "client-output-buffer-limit", "pubsub 0 100kb 5");
+    int quiet = dial(s), deaf = dial(s), writer = dial(s);
+    char line[10100];
+    memset(line, 'x', sizeof line);
+    memcpy(line, "PUBLISH d ", 10);
+    memcpy(line + sizeof line - 3, "\r\n", 3);
+    say(s, quiet, "SUBSCRIBE q\r\n");
+    say(s, deaf, "SUBSCRIBE d\r\n");
+    pass_ms(s, 30000);
+    for (int i = 0; i < 100; i++)
+        say(s, writer, line);
+    pass_ms(s, 0); /* the limit is seen to be passed */
+    pass_ms(s, 4000);
+    assert_int_equal(s->n_clients, 3);
+    pass_ms(s, 2000);
+    assert_int_equal(s->n_clients, 2);
+    assert_int_equal(s->stats.evicted_clients, 1);
+    pass_ms(s, 300000);
+    pass_ms(s, 2000);                  /* in which it could have read why */
+    assert_int_equal(s->n_clients, 1); /* the writer was idle */
+    assert_non_null(strstr(heard(quiet), "subscribe"));
+    close(quiet), close(deaf), close(writer);
+    stop(s);
+}
+
 /* Each allocation that a client can cause fails once. The client gets an error or is closed; the
  * next one is served, and nothing is lost of the server's memory. */
 static void test_failing_memory_costs_one_client(void **state)
@@ -313,10 +371,10 @@ static void test_failing_memory_costs_one_client(void **state)
 static void test_a_client_that_goes_leaves_nothing_behind(void **state)
 {
     struct server *s = START();
-    static const char *const lines[] = {"MULTI\r\nXADD k * a b\r\n",
-                                        "XREAD BLOCK 0 STREAMS k l $ $\r\nPING\r\nPING\r\n",
-                                        "*3\r\n$4\r\nXADD\r\n$1\r\nk", "*1048576\r\n$1\r\na\r\n",
-                                        "CLIENT SETNAME x\r\nHELLO 3\r\n"};
+    static const char *const lines[] = {
+        "MULTI\r\nXADD k * a b\r\n",       "XREAD BLOCK 0 STREAMS k l $ $\r\nPING\r\nPING\r\n",
+        "*3\r\n$4\r\nXADD\r\n$1\r\nk",     "*1048576\r\n$1\r\na\r\n",
+        "CLIENT SETNAME x\r\nHELLO 3\r\n", "WATCH a b c\r\nSUBSCRIBE x y\r\nPSUBSCRIBE x*\r\n"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         int fd = dial(s);
         say(s, fd, lines[i]);
@@ -339,6 +397,8 @@ int main(void)
         cmocka_unit_test(test_the_end_does_not_wait_for_a_client_that_does_not_read),
         cmocka_unit_test(test_one_byte_reads_give_the_same_replies),
         cmocka_unit_test(test_a_failing_write_costs_one_client),
+        cmocka_unit_test(test_a_failing_write_of_a_subscriber_costs_one_client),
+        cmocka_unit_test(test_a_subscriber_may_be_silent_and_not_deaf),
         cmocka_unit_test(test_failing_memory_costs_one_client),
         cmocka_unit_test(test_a_client_that_goes_leaves_nothing_behind),
     };
