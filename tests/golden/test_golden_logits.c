@@ -327,7 +327,10 @@ struct bound {
     double apart;                      /* logits further apart than this keep their order */
 };
 static const struct bound ref_bound = {0.01, 0.01, 0.02, 0.0005, 0.02};
-static const struct bound cpu_bound = {1.5, 0.5, 0.5, 0.01, 1.0};
+/* int8 activations move single logits by up to 1.1, in the peer as here, and on the shortest prompts
+ * all of them alike: after one blank the peer's highest are 0.85 and 0.76 above the float64 pass, ours
+ * shift their mean by 0.78. What an answer depends on is held tighter: order, margins, likelihood. */
+static const struct bound cpu_bound = {1.1, 1.1, 0.5, 0.01, 1.0};
 
 static void check_top(const struct fixture *f, const struct prompt *p, const struct bound *b,
                       double *worst)
