@@ -48,8 +48,6 @@ struct rank {
     struct model *model; /* borrowed */
     const struct backend_ops *ops;
     struct forward *forward; /* owns; rank thread */
-    char description[160];
-    size_t block_bytes;
 
     pthread_t thread;
     pthread_mutex_t mutex; /* guards state */
@@ -181,17 +179,18 @@ static int count_blocks(struct rank *r, int32_t *n_blocks, struct err *err)
     const struct runner_config *c = &r->config;
     uint64_t available = mem_available_bytes();
     uint64_t room = c->kv_cache_bytes > 0 ? c->kv_cache_bytes : runner_kv_bytes_default();
-    uint64_t n = c->n_blocks > 0 ? (uint64_t)c->n_blocks : room / r->block_bytes;
+    uint64_t n = c->n_blocks > 0 ? (uint64_t)c->n_blocks : room / r->runner.info.block_bytes;
     uint64_t most = (uint64_t)INT32_MAX / (uint64_t)c->block_size; /* a slot is an int32 */
 
     if (n > most)
         n = most;
     if (n < MIN_BLOCKS)
         return err_set(err, "K/V cache of %llu bytes holds %llu blocks of %zu bytes; %d are needed",
-                       (unsigned long long)room, (unsigned long long)n, r->block_bytes, MIN_BLOCKS);
-    if (n * r->block_bytes > available)
+                       (unsigned long long)room, (unsigned long long)n, r->runner.info.block_bytes,
+                       MIN_BLOCKS);
+    if (n * r->runner.info.block_bytes > available)
         return err_set(err, "K/V cache of %llu blocks is %llu bytes; %llu are free",
-                       (unsigned long long)n, (unsigned long long)(n * r->block_bytes),
+                       (unsigned long long)n, (unsigned long long)(n * r->runner.info.block_bytes),
                        (unsigned long long)available);
     *n_blocks = (int32_t)n;
     return 0;
@@ -210,7 +209,10 @@ static void fill_info(struct rank *r, int32_t n_blocks, const struct plan_limits
         .limits = *limits,
         .model_digest = r->model->digest,
         .kv_type = place * KV_TYPE_STEP,
+        .block_bytes = forward_block_bytes(r->forward),
     };
+    snprintf(r->runner.info.description, sizeof r->runner.info.description, "%s",
+             forward_describe(r->forward));
 }
 
 static int open_device(struct rank *r, struct err *err)
@@ -231,16 +233,15 @@ static int open_device(struct rank *r, struct err *err)
     };
     if ((r->forward = forward_open(r->model, r->ops, &device, err)) == NULL)
         return -1;
-    r->block_bytes = forward_block_bytes(r->forward);
+    r->runner.info.block_bytes = forward_block_bytes(r->forward);
     if (count_blocks(r, &n_blocks, err) != 0 || forward_pool_open(r->forward, n_blocks, err) != 0)
         return -1;
     fill_info(r, n_blocks, &device.limits);
     r->chosen = xcalloc((size_t)r->config.max_seqs, sizeof(*r->chosen));
-    snprintf(r->description, sizeof(r->description), "%s", forward_describe(r->forward));
     log_notice(LOG_DEVICE, "%s: ready after %lld ms; %d blocks of %d tokens, %llu MiB",
-               r->description, (long long)((clock_mono_us() - start_us) / 1000), n_blocks,
-               r->config.block_size,
-               (unsigned long long)((uint64_t)n_blocks * r->block_bytes >> 20));
+               r->runner.info.description, (long long)((clock_mono_us() - start_us) / 1000),
+               n_blocks, r->config.block_size,
+               (unsigned long long)((uint64_t)n_blocks * r->runner.info.block_bytes >> 20));
     return 0;
 }
 
@@ -354,10 +355,10 @@ fail:
 
 const char *runner_describe(const struct runner *runner)
 {
-    return ((const struct rank *)runner)->description;
+    return runner->info.description;
 }
 
 size_t runner_block_bytes(const struct runner *runner)
 {
-    return ((const struct rank *)runner)->block_bytes;
+    return runner->info.block_bytes;
 }

@@ -7,6 +7,7 @@
 #define RUNNER_RUNNER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "kernels/backend.h"
@@ -19,6 +20,8 @@ struct runner_info {
     struct plan_limits limits; /* of a plan */
     uint64_t model_digest;     /* names the weights in cache namespaces */
     int32_t kv_type;           /* names the K/V format in cache namespaces */
+    char description[160];     /* one line for INFO: backend, path, threads */
+    size_t block_bytes;        /* of one block in all layers */
 };
 
 /* Outcome of one step. */

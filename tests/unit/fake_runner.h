@@ -6,7 +6,8 @@
  * last hash, so that the same ids come out alone, batched, cached or computed again, or the cache
  * is at fault.
  *
- * A step computes when it is polled; `hold` keeps it running. */
+ * A step computes when it is polled; `hold` keeps it running. What a plan must not ask for is an
+ * ASSERT, so that programs without cmocka can use it too. */
 #ifndef TESTS_UNIT_FAKE_RUNNER_H
 #define TESTS_UNIT_FAKE_RUNNER_H
 
@@ -52,8 +53,8 @@ static inline void fake_launch(struct runner *base, const struct plan *plan)
 {
     struct fake_runner *r = (struct fake_runner *)base;
 
-    assert_null(r->plan);
-    assert_true(plan->n_rows > 0);
+    ASSERT(!r->plan);
+    ASSERT(plan->n_rows > 0);
     r->plan = plan;
     r->n_launched++;
 }
@@ -63,9 +64,9 @@ static inline uint64_t *fake_slot(struct fake_runner *r, const struct plan_seq *
 {
     int32_t block = r->base.info.block_size;
 
-    assert_true(p / block < seq->n_blocks);
+    ASSERT(p / block < seq->n_blocks);
     int32_t b = r->plan->tables[seq->table_at + p / block];
-    assert_in_range(b, 0, r->base.info.n_blocks - 1);
+    ASSERT(b >= 0 && b < r->base.info.n_blocks);
     return &r->slots[(size_t)b * (size_t)block + (size_t)(p % block)];
 }
 
@@ -186,7 +187,7 @@ static inline struct fake_runner *fake_runner_new(int32_t n_blocks, int32_t bloc
 static inline void fake_force(struct fake_runner *r, uint64_t seed, int32_t position,
                               const int32_t *ids, int32_t n)
 {
-    assert_true(r->n_forced < FAKE_FORCED);
+    ASSERT(r->n_forced < FAKE_FORCED);
     r->forced[r->n_forced++] =
         (struct fake_forced){.seed = seed, .position = position, .ids = ids, .n = n};
 }
