@@ -92,6 +92,13 @@ void *try_malloc(enum mem_tag tag, size_t size_bytes)
     return p;
 }
 
+void *must_malloc(enum mem_tag tag, size_t size_bytes)
+{
+    void *p = xmalloc(size_bytes);
+    atomic_fetch_add(&live_bytes[tag], malloc_usable_size(p));
+    return p;
+}
+
 void *try_realloc(enum mem_tag tag, void *p, size_t size_bytes)
 {
     if (call_fails())

@@ -21,6 +21,8 @@ void *xaligned(size_t align, size_t size_bytes);          /* zeroed; free with x
 void xfree(void *p);                                      /* accepts NULL */
 
 void *try_malloc(enum mem_tag tag, size_t size_bytes);    /* NULL when memory is gone or armed */
+/* For what is counted under a tag, but of a size that is ours: aborts. try_free. */
+void *must_malloc(enum mem_tag tag, size_t size_bytes);
 void *try_realloc(enum mem_tag tag, void *p, size_t size_bytes);
 void try_free(enum mem_tag tag, void *p);                 /* accepts NULL */
 

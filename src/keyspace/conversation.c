@@ -144,7 +144,8 @@ struct entry *conversation_end_entry(struct stream_id id, const struct end_facts
 {
     struct field_list list = {.n = 0};
     list_fields(&list, facts);
-    struct entry *entry = entry_new(id, list.fields, list.n);
+    struct entry *entry = facts->is_small ? entry_new_small(id, list.fields, list.n)
+                                          : entry_new(id, list.fields, list.n);
     if (entry == NULL)
         return NULL;
     conversation_set_kind(entry, ENTRY_END);

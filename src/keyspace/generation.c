@@ -162,7 +162,8 @@ static void on_output(void *owner, const struct gen_output *output)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Memory may be gone just now, but an end entry is due: one without text is small. */
+/* Memory may be gone just now, but an end entry is due: one without text is small, and of a
+ * size that is ours. */
 static struct entry *end_entry(struct stream_id id, const struct end_facts *facts)
 {
     struct entry *entry = conversation_end_entry(id, facts);
@@ -172,10 +173,9 @@ static struct entry *end_entry(struct stream_id id, const struct end_facts *fact
     poor.finish = GEN_ERROR;
     poor.text = BYTES("");
     poor.n_ids = 0;
+    poor.is_small = true;
     poor.error = "no memory for the end entry with its text";
-    entry = conversation_end_entry(id, &poor);
-    ASSERT(entry != NULL);
-    return entry;
+    return conversation_end_entry(id, &poor);
 }
 
 static void note_last(struct key *key, const struct end_facts *facts)

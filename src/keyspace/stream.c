@@ -98,14 +98,15 @@ int stream_id_parse_range(struct bytes text, bool is_start, struct stream_id *id
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-struct entry *entry_new(struct stream_id id, const struct bytes *fields, int32_t n_fields)
+static struct entry *make_entry(struct stream_id id, const struct bytes *fields, int32_t n_fields,
+                                void *(*get)(enum mem_tag tag, size_t size_bytes))
 {
     size_t size = sizeof(struct entry) + 2 * (size_t)n_fields * sizeof(struct bytes);
     size_t at = size;
     for (int32_t i = 0; i < 2 * n_fields; i++)
         if (!add_ok(size, fields[i].len, &size))
             return NULL;
-    struct entry *entry = try_malloc(MEM_KEY, size);
+    struct entry *entry = get(MEM_KEY, size);
     if (entry == NULL)
         return NULL;
     *entry = (struct entry){.refs = 1, .id = id, .size_bytes = size, .n_fields = n_fields};
@@ -117,6 +118,16 @@ struct entry *entry_new(struct stream_id id, const struct bytes *fields, int32_t
         at += fields[i].len;
     }
     return entry;
+}
+
+struct entry *entry_new(struct stream_id id, const struct bytes *fields, int32_t n_fields)
+{
+    return make_entry(id, fields, n_fields, try_malloc);
+}
+
+struct entry *entry_new_small(struct stream_id id, const struct bytes *fields, int32_t n_fields)
+{
+    return make_entry(id, fields, n_fields, must_malloc);
 }
 
 struct entry *entry_take(struct entry *entry)

@@ -63,6 +63,8 @@ struct entry {
 /* A new entry with one reference that copies fields [2 * n_fields]. NULL when memory is gone. Kind
  * OTHER, everything else zero. */
 struct entry *entry_new(struct stream_id id, const struct bytes *fields, int32_t n_fields);
+/* The same for fields of which no client chose the size: never NULL. */
+struct entry *entry_new_small(struct stream_id id, const struct bytes *fields, int32_t n_fields);
 struct entry *entry_take(struct entry *entry);
 void entry_put(struct entry *entry); /* accepts NULL */
 size_t entry_bytes(const struct entry *entry);
