@@ -203,15 +203,23 @@ static int32_t take(struct cache *c, int32_t near)
     return pool_take(&c->pool, near);
 }
 
-/* Writes n new blocks behind the hits that wait in the table's array, counted or not. */
-static void take_behind(struct cache *c, struct block_table *t, int32_t n_hits, int32_t n)
+/* Writes new blocks behind the hits that wait in the table's array, counted or not, up to entry
+ * `end`. Entries before n_common are those of `lead`, which has them already. */
+static void take_behind(struct cache *c, struct block_table *t, const struct block_table *lead,
+                        int32_t n_hits, int32_t n_common, int32_t end)
 {
-    for (int32_t j = n_hits; j < n_hits + n; j++)
+    int32_t j = n_hits;
+
+    for (; t != lead && j < n_common; j++) {
+        t->blocks[j] = lead->blocks[j];
+        pool_hold(&c->pool, t->blocks[j]);
+    }
+    for (; j < end; j++)
         t->blocks[j] = take(c, j > 0 ? t->blocks[j - 1] : -1);
 }
 
 /* The full blocks that nobody has: from now on others find them as promised. Ends at the first that
- * is in the index already, since what hangs below it belongs to another. */
+ * is in the index already by another's hand, since what hangs below it belongs to another. */
 static void promise(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
                     int32_t from)
 {
@@ -219,6 +227,8 @@ static void promise(struct cache *c, struct block_table *t, const int32_t *ids, 
     for (int32_t j = from; j < n / x->block_size; j++) {
         struct prefix_parent parent = block_table_parent(t, x, j);
         const int32_t *block_ids = ids + (int64_t)j * x->block_size;
+        if (x->nodes[t->blocks[j]].kind != PREFIX_NONE)
+            continue; /* through the first table of the group */
         if (prefix_find(x, parent, block_ids) >= 0)
             return;
         bool early = PLANTED(PUBLISHED_EARLY);
@@ -227,15 +237,75 @@ static void promise(struct cache *c, struct block_table *t, const int32_t *ids, 
     }
 }
 
-/* Blocks that lack; the copy is given up first where its pinned source is the one. */
-static bool fits(struct cache *c, const struct cache_found *found, int32_t n_new, int32_t keep,
-                 bool *with_copy)
+/* Hits of seat i from this one on were found by no seat before it: paths of one tree part once. */
+static int32_t first_own_hit(const struct cache_seat *seats, int32_t i)
 {
-    int32_t idle = PLANTED(RESERVE_OVERRUN) ? 0 : found->n_idle_hits;
-    int32_t lack = n_new + keep - (pool_available(&c->pool) - idle);
-    *with_copy = found->source >= 0 && lack + found->is_source_idle <= 0;
-    if (lack <= 0 && found->source >= 0 && !*with_copy)
-        c->counted.copies_given_up++;
+    int32_t j = 0;
+
+    for (int32_t k = 0; k < i; k++)
+        while (j < seats[i].found.n_hits && j < seats[k].found.n_hits &&
+               seats[k].table->blocks[j] == seats[i].table->blocks[j])
+            j++;
+    return j;
+}
+
+/* The source of seat i is available now and counted nowhere else: neither another's source, nor a
+ * hit of another that goes on behind it. */
+static bool is_own_idle_source(const struct cache_seat *seats, int32_t n_seats, int32_t i)
+{
+    const struct cache_found *found = &seats[i].found;
+
+    if (found->source < 0 || !found->is_source_idle)
+        return false;
+    for (int32_t k = 0; k < n_seats; k++) {
+        if (k < i && seats[k].found.source == found->source)
+            return false;
+        if (seats[k].found.n_hits > found->n_hits &&
+            seats[k].table->blocks[found->n_hits] == found->source)
+            return false;
+    }
+    return true;
+}
+
+static int32_t blocks_of(const struct cache *c, const struct cache_seat *seat)
+{
+    return (seat->n + c->prefix.block_size - 1) / c->prefix.block_size;
+}
+
+/* Blocks to take for all seats: the common ones once. */
+static int32_t count_new(const struct cache *c, const struct cache_seat *seats, int32_t n_seats,
+                         int32_t n_common)
+{
+    int32_t n_new = 0;
+
+    for (int32_t i = 0; i < n_seats; i++) {
+        int32_t from = seats[i].found.n_hits;
+        if (i > 0 && from < n_common)
+            from = n_common;
+        n_new += blocks_of(c, &seats[i]) - from;
+    }
+    return n_new;
+}
+
+/* Blocks that lack; the copies are given up first where a pinned source is the one. */
+static bool fits(struct cache *c, const struct cache_seat *seats, int32_t n_seats, int32_t n_new,
+                 int32_t keep, bool *with_copies)
+{
+    int32_t n_idle = 0, n_sources = 0, n_idle_sources = 0;
+
+    for (int32_t i = 0; i < n_seats; i++) {
+        int32_t own = first_own_hit(seats, i);
+        n_idle += i == 0 ? seats[i].found.n_idle_hits
+                         : count_idle(c, seats[i].table->blocks + own, seats[i].found.n_hits - own);
+        n_sources += seats[i].found.source >= 0;
+        n_idle_sources += is_own_idle_source(seats, n_seats, i);
+    }
+    if (PLANTED(RESERVE_OVERRUN))
+        n_idle = 0;
+    int32_t lack = n_new + keep - (pool_available(&c->pool) - n_idle);
+    *with_copies = n_sources > 0 && lack + n_idle_sources <= 0;
+    if (lack <= 0 && !*with_copies)
+        c->counted.copies_given_up += (uint64_t)n_sources;
     return lack <= 0;
 }
 
@@ -249,43 +319,83 @@ static struct cache_copy start_copy(struct cache *c, struct block_table *t, int3
     return (struct cache_copy){.src = source, .n_tokens = n_tokens};
 }
 
+static void hold_hits(struct cache *c, const struct cache_seat *seat)
+{
+    int32_t n_hits = seat->found.n_hits;
+
+    for (int32_t j = 0; j < n_hits; j++)
+        if (!PLANTED(HIT_UNCOUNTED) || j + 1 < n_hits)
+            pool_hold(&c->pool, seat->table->blocks[j]);
+}
+
+/* All blocks are in its array: how far it is, and what it promises. */
+static void settle_seat(struct cache *c, struct cache_seat *seat, int32_t n_blocks)
+{
+    struct block_table *t = seat->table;
+    int32_t n_hits = seat->found.n_hits;
+
+    t->n_blocks = n_blocks;
+    t->n_confirmed = n_hits;
+    t->computed = n_hits * c->prefix.block_size;
+    t->ahead = seat->copy.n_tokens;
+    if (t->ahead > 0)
+        seat->copy.dst = t->blocks[n_hits];
+    c->counted.hits_full += (uint64_t)n_hits;
+    c->counted.hits_tail += (uint64_t)t->ahead;
+    if (PLANTED(COPY_LEFT_OUT) && t->ahead > 0) {
+        pool_unpin(&c->pool, seat->copy.src);
+        seat->copy = (struct cache_copy){0};
+    }
+}
+
+bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
+                       int32_t keep)
+{
+    struct block_table *lead = seats[0].table;
+    bool with_copies;
+
+    for (int32_t i = 0; i < n_seats; i++) {
+        struct cache_found *found = &seats[i].found;
+        seats[i].copy = (struct cache_copy){0};
+        ASSERT(seats[i].table->is_open && seats[i].table->n_blocks == 0 && !found->promised_by);
+        ASSERT(blocks_of(c, &seats[i]) <= seats[i].table->cap);
+        if (i > 0 && found->n_hits < n_common)
+            found->source = -1; /* its next block is the lead's to fill */
+    }
+    if (!fits(c, seats, n_seats, count_new(c, seats, n_seats, n_common), keep, &with_copies)) {
+        if (PLANTED(HITS_KEPT))
+            hold_hits(c, &seats[0]);
+        return false;
+    }
+    for (int32_t i = 0; PLANTED(TAKE_FIRST) && i < n_seats; i++)
+        take_behind(c, seats[i].table, lead, seats[i].found.n_hits, n_common,
+                    blocks_of(c, &seats[i]));
+    for (int32_t i = 0; i < n_seats; i++)
+        hold_hits(c, &seats[i]);
+    for (int32_t i = 0; with_copies && i < n_seats; i++) {
+        struct cache_found *found = &seats[i].found;
+        if (found->source >= 0)
+            seats[i].copy =
+                start_copy(c, seats[i].table, found->source, found->n_hits, found->n_run);
+    }
+    for (int32_t i = 0; !PLANTED(TAKE_FIRST) && i < n_seats; i++)
+        take_behind(c, seats[i].table, lead, seats[i].found.n_hits, n_common,
+                    blocks_of(c, &seats[i]));
+    for (int32_t i = 0; i < n_seats; i++)
+        settle_seat(c, &seats[i], blocks_of(c, &seats[i]));
+    for (int32_t i = 0; i < n_seats; i++)
+        promise(c, seats[i].table, seats[i].ids, seats[i].n, seats[i].found.n_hits);
+    return true;
+}
+
 bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
                    const struct cache_found *found, int32_t keep, struct cache_copy *copy)
 {
-    ASSERT(t->is_open && t->n_blocks == 0 && !found->promised_by);
-    int32_t size = c->prefix.block_size;
-    int32_t n_hits = found->n_hits;
-    int32_t n_new = (n + size - 1) / size - n_hits;
-    bool with_copy;
-    *copy = (struct cache_copy){0};
-    ASSERT(n_hits + n_new <= t->cap);
-    if (!fits(c, found, n_new, keep, &with_copy)) {
-        for (int32_t j = 0; PLANTED(HITS_KEPT) && j < n_hits; j++)
-            pool_hold(&c->pool, t->blocks[j]);
-        return false;
-    }
-    if (PLANTED(TAKE_FIRST))
-        take_behind(c, t, n_hits, n_new);
-    for (int32_t j = 0; j < n_hits; j++)
-        if (!PLANTED(HIT_UNCOUNTED) || j + 1 < n_hits)
-            pool_hold(&c->pool, t->blocks[j]);
-    if (with_copy)
-        *copy = start_copy(c, t, found->source, n_hits, found->n_run);
-    if (!PLANTED(TAKE_FIRST))
-        take_behind(c, t, n_hits, n_new);
-    t->n_blocks = n_hits + n_new;
-    t->n_confirmed = n_hits;
-    t->computed = n_hits * size;
-    t->ahead = with_copy ? found->n_run : 0;
-    copy->dst = with_copy ? t->blocks[n_hits] : 0;
-    if (PLANTED(COPY_LEFT_OUT) && with_copy) {
-        pool_unpin(&c->pool, found->source);
-        *copy = (struct cache_copy){0};
-    }
-    c->counted.hits_full += (uint64_t)n_hits;
-    c->counted.hits_tail += (uint64_t)t->ahead;
-    promise(c, t, ids, n, n_hits);
-    return true;
+    struct cache_seat seat = {.table = t, .ids = ids, .n = n, .found = *found};
+    bool ok = cache_reserve_all(c, &seat, 1, 0, keep);
+
+    *copy = seat.copy;
+    return ok;
 }
 
 /* ---- while it runs ------------------------------------------------------------------------------
@@ -294,6 +404,26 @@ bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, i
 int32_t cache_write_need(const struct cache *c, const struct block_table *t)
 {
     return block_table_need(t, &c->prefix) != TABLE_NEEDS_NOTHING;
+}
+
+int32_t cache_write_needs(const struct cache *c, struct block_table *const *tables, int32_t n)
+{
+    int32_t n_needs = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        const struct block_table *t = tables[i];
+        enum table_need need = block_table_need(t, &c->prefix);
+        n_needs += need != TABLE_NEEDS_NOTHING;
+        if (need != TABLE_NEEDS_COPY)
+            continue;
+        int32_t j = t->computed / c->prefix.block_size, b = t->blocks[j], n_before = 0;
+        for (int32_t k = 0; k < i; k++)
+            n_before += j < tables[k]->n_blocks && tables[k]->blocks[j] == b;
+        if (n_before + 1 == c->pool.blocks[b].n_tables && n_before > 0 &&
+            !cache_is_confirmed(c, b, t->computed % c->prefix.block_size))
+            n_needs--; /* all others have left it by then */
+    }
+    return n_needs;
 }
 
 /* Copy before writing: the table's own reference goes, the pending copy counts the source. A source
@@ -421,6 +551,12 @@ void cache_share(struct cache *c, const struct block_table *from, struct block_t
         block_table_append_shared(to, &c->pool, from->blocks[j]);
     to->computed = from->computed;
     to->n_confirmed = from->n_confirmed;
+}
+
+void cache_unpromise(struct cache *c, struct cache_owner *owner)
+{
+    if (!PLANTED(PROMISE_LEFT))
+        prefix_drop_promises(&c->prefix, owner);
 }
 
 static void unpromise(struct cache *c, struct block_table *t)

@@ -72,11 +72,27 @@ struct cache_copy {
 bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, int32_t n,
                    const struct cache_found *found, int32_t keep, struct cache_copy *copy);
 
+/* One table of a group that is admitted as a whole. */
+struct cache_seat {
+    struct block_table *table;
+    const int32_t *ids; /* [n] all known ids of the branch; borrowed */
+    int32_t n;
+    struct cache_found found; /* by cache_look */
+    struct cache_copy copy;   /* out */
+};
+/* The same for n_seats tables of one owner at once: all or none. Their first n_common blocks are
+ * equal; what of them is not found is taken once, and computed through the first table: until that
+ * is done the others wait (computed less than n_common blocks). */
+bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
+                       int32_t keep);
+
 /* ---- while it runs ------------------------------------------------------------------------------
  */
 
 /* Blocks that cache_write_room would take now: 0 or 1. */
 int32_t cache_write_need(const struct cache *c, const struct block_table *t);
+/* The same for tables [n] in this order: of those that share a block, the last needs no copy. */
+int32_t cache_write_needs(const struct cache *c, struct block_table *const *tables, int32_t n);
 /* Room for the token at position computed. At least cache_write_need blocks are available. */
 void cache_write_room(struct cache *c, struct block_table *t, struct cache_copy *copy);
 /* The step that held the copy is done: its source is let go. Once per copy with n_tokens > 0. */
@@ -91,6 +107,9 @@ void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids);
 void cache_share(struct cache *c, const struct block_table *from, struct block_table *to);
 /* The one release path. ids: all ids from position 0 on, at least computed of them. Idempotent. */
 void cache_release(struct cache *c, struct block_table *t, const int32_t *ids);
+/* Before the tables of a group are released one by one: all promises of the owner are dropped, those
+ * that several tables hold first of all. */
+void cache_unpromise(struct cache *c, struct cache_owner *owner);
 /* After a failed step: the same, but nothing more becomes findable. */
 void cache_discard(struct cache *c, struct block_table *t);
 

@@ -7,6 +7,8 @@
 #include "cache/namespace.h"
 #include "cache/pool.h"
 
+struct block_table;
+
 /* Who promises blocks: one per generation, embedded in it by the engine, zeroed but for who. Its
  * promises are listed from it, so that they can be dropped together. It must have none when it
  * dies (releasing its tables sees to that). */
@@ -14,6 +16,7 @@ struct cache_owner {
     void *who;             /* the engine's own */
     int32_t first_promise; /* prefix.c only; block number + 1, 0: none */
     int32_t n_promises;
+    struct block_table *tables; /* table.c only; its open ones: the branches of a group */
 };
 
 enum prefix_kind {

@@ -19,12 +19,22 @@ void block_table_init(struct block_table *t, int32_t root, struct cache_owner *o
     *t = (struct block_table){
         .owner = owner, .root = root, .is_open = true, .cap = cap, .copying = -1};
     t->blocks = xcalloc((size_t)cap, sizeof *t->blocks);
+    t->next = owner->tables;
+    if (t->next)
+        t->next->prev = t;
+    owner->tables = t;
 }
 
 void block_table_done(struct block_table *t)
 {
     ASSERT(t->n_blocks == 0);
     xfree(t->blocks);
+    if (t->prev)
+        t->prev->next = t->next;
+    else
+        t->owner->tables = t->next;
+    if (t->next)
+        t->next->prev = t->prev;
     *t = (struct block_table){0};
 }
 
@@ -46,12 +56,18 @@ void block_table_append_taken(struct block_table *t, int32_t block)
     t->blocks[t->n_blocks++] = block;
 }
 
+/* Branches that go on from one prompt name one block there: if only one of them were renamed, the
+ * entries behind it would hang from different parents in different tables. */
 void block_table_rename(struct block_table *t, struct pool *p, int32_t j, int32_t block)
 {
     int32_t old = t->blocks[j];
-    pool_hold(p, block);
-    t->blocks[j] = block;
-    pool_drop(p, old);
+    for (struct block_table *o = t->owner->tables; o; o = o->next) {
+        if (j >= o->n_blocks || o->blocks[j] != old)
+            continue;
+        pool_hold(p, block);
+        o->blocks[j] = block;
+        pool_drop(p, old);
+    }
 }
 
 /* The last block first: its stamp is then older than its parent's, and the ends of the tree are

@@ -16,10 +16,11 @@ struct block_table {
     bool is_open;
     int32_t *blocks; /* [n_blocks of cap] owns the array; each entry counts its block */
     int32_t n_blocks, cap;
-    int32_t computed;    /* tokens whose K/V a finished step has written, from 0 on */
-    int32_t ahead;       /* tokens after computed that the running step copies in */
-    int32_t n_confirmed; /* leading blocks that went through confirmation */
-    int32_t copying;     /* entry that the running step copies into; -1 for none */
+    int32_t computed;                /* tokens whose K/V a finished step has written, from 0 on */
+    int32_t ahead;                   /* tokens after computed that the running step copies in */
+    int32_t n_confirmed;             /* leading blocks that went through confirmation */
+    int32_t copying;                 /* entry that the running step copies into; -1 for none */
+    struct block_table *next, *prev; /* the owner's other tables; NULL at the ends */
 };
 
 void block_table_init(struct block_table *t, int32_t root, struct cache_owner *owner, int32_t cap);
@@ -30,7 +31,8 @@ struct prefix_parent block_table_parent(const struct block_table *t, const struc
                                         int32_t j);
 void block_table_append_shared(struct block_table *t, struct pool *p, int32_t block); /* counts */
 void block_table_append_taken(struct block_table *t, int32_t block); /* pool_take counted it */
-/* Entry j names `block` instead: counts that, drops what it named. */
+/* Entry j names `block` instead, in every table of the owner that named the same one there: counts
+ * that, drops what they named. */
 void block_table_rename(struct block_table *t, struct pool *p, int32_t j, int32_t block);
 void block_table_drop_all(struct block_table *t, struct pool *p); /* the last block first */
 

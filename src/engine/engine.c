@@ -144,7 +144,7 @@ static void free_all(struct engine *e, struct list *list)
 {
     LIST_FOREACH(list, node, next) {
         struct gen *g = LIST_ITEM(node, struct gen, in_order);
-        cache_release(e->cache, &g->seq.table, g->seq.ids);
+        sched_release(&e->sched, g);
         list_remove(&g->in_order);
         list_remove(&g->in_outbox);
         gen_free(g);
@@ -177,14 +177,20 @@ static void note(struct engine *e, struct gen *g)
         list_push_back(&e->outbox, &g->in_outbox);
 }
 
-static void tell_end(struct gen *g)
+static void tell_end(struct seq *q)
 {
+    struct gen *g = q->gen;
     struct gen_end end;
 
-    gen_describe_end(g, &end);
-    g->state = GEN_TOLD;
+    seq_describe_end(q, &end);
+    q->state = SEQ_TOLD;
+    end.is_last = g->state == GEN_ENDED;
+    for (int32_t i = 0; i < g->n_seqs; i++)
+        end.is_last &= g->seqs[i].state == SEQ_TOLD;
+    if (end.is_last)
+        g->state = GEN_TOLD;
     g->events.end(g->owner, &end);
-    if (PLANTED(END_TWICE) && g->finish == GEN_LENGTH)
+    if (PLANTED(END_TWICE) && q->finish == GEN_LENGTH)
         g->events.end(g->owner, &end);
 }
 
@@ -195,10 +201,17 @@ static void tell(struct gen *g)
 
     list_remove(&g->in_outbox);
     g->n_callers++;
-    if (output_take(&g->seq.output, g->state == GEN_ENDED, &portion))
-        g->events.output(g->owner, &portion);
-    if (g->state == GEN_ENDED) /* else it goes on, or output has cancelled it */
-        tell_end(g);
+    for (int32_t i = 0; i < g->n_seqs; i++) {
+        struct seq *q = &g->seqs[i];
+        if (q->state == SEQ_TOLD)
+            continue; /* maybe since a callback has cancelled it */
+        if (output_take(&q->output, q->state == SEQ_ENDED, &portion)) {
+            portion.branch = i;
+            g->events.output(g->owner, &portion);
+        }
+        if (q->state == SEQ_ENDED) /* else it goes on, or output has cancelled it */
+            tell_end(q);
+    }
     if (--g->n_callers == 0 && g->state == GEN_TOLD)
         gen_free(g);
 }
@@ -214,11 +227,11 @@ static bool tell_all(struct engine *e)
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-/* Ends g: blocks back, out of the order, into the outbox. After a failed step nothing of it becomes
- * findable that was not so before. */
-static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error)
+/* Ends a branch: blocks back, into the outbox; with the last live one the generation leaves the
+ * order. After a failed step nothing of it becomes findable that was not so before. */
+static void end_branch(struct engine *e, struct seq *q, enum gen_finish finish, const char *error)
 {
-    struct seq *q = &g->seq;
+    struct gen *g = q->gen;
 
     if (PLANTED(LEAK_CANCELLED) && finish == GEN_CANCELLED && q->table.n_blocks > 0)
         q->table.n_blocks--;
@@ -227,11 +240,23 @@ static void end(struct engine *e, struct gen *g, enum gen_finish finish, const c
     else
         cache_release(e->cache, &q->table, q->ids);
     cache_close(e->cache, &q->table);
-    step_forget(&e->step, g);
-    sched_remove(&e->sched, g);
-    gen_finish_with(g, finish, error);
+    if (g->n_live == 1) {
+        step_forget(&e->step, g);
+        sched_remove(&e->sched, g);
+    } else if (g->state == GEN_RUNNING) {
+        e->sched.n_branches--;
+    }
+    seq_finish_with(q, finish, error);
     e->ends[finish]++;
     note(e, g);
+}
+
+/* Ends all that is live of g. */
+static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error)
+{
+    cache_unpromise(e->cache, &g->promises);
+    GEN_FOREACH_LIVE(g, q)
+    end_branch(e, q, finish, error);
 }
 
 /* The blocks of a running generation go back at once although the step may still write them: blocks
@@ -279,8 +304,9 @@ static void end_due(struct engine *e)
     e->n_due = 0;
     LIST_FOREACH(&e->sched.queued, node, next) {
         struct gen *g = LIST_ITEM(node, struct gen, in_order);
-        if (g->finish != GEN_NONE)
-            end(e, g, g->finish, NULL);
+        GEN_FOREACH_LIVE(g, q)
+        if (q->finish != GEN_NONE)
+            end_branch(e, q, q->finish, NULL);
     }
 }
 
@@ -295,20 +321,35 @@ static void fail_all(struct engine *e, const char *error)
     }
 }
 
-/* The sampled id of a running generation. */
-static void accept(struct engine *e, struct gen *g, int32_t id)
+/* The sampled id of a running branch. */
+static void accept(struct engine *e, struct seq *q, int32_t id)
 {
+    struct gen *g = q->gen;
+
     if (!g->has_token) {
         g->has_token = true;
         g->token_us = clock_now_us();
     }
-    int32_t before = gen_n_generated(g);
-    gen_accept(g, id);
-    e->counts.generated_tokens += (uint64_t)(gen_n_generated(g) - before);
-    if (g->finish != GEN_NONE)
-        end(e, g, g->finish, NULL);
+    int32_t before = seq_n_generated(q);
+    seq_accept(q, id);
+    e->counts.generated_tokens += (uint64_t)(seq_n_generated(q) - before);
+    if (q->finish != GEN_NONE)
+        end_branch(e, q, q->finish, NULL);
     else
         note(e, g);
+}
+
+/* The prompt of a group is done: the other branches take its table, and every one gets its first
+ * id. The table first: an id may end the branch that has it. */
+static void accept_all(struct engine *e, struct seq *lead, const struct chosen *samples)
+{
+    int32_t at = 0;
+
+    GEN_FOREACH_LIVE(lead->gen, q)
+    if (q != lead)
+        cache_share(e->cache, &lead->table, &q->table);
+    GEN_FOREACH_LIVE(lead->gen, q)
+    accept(e, q, samples[at++].id);
 }
 
 /* One sample for each sampled part, in the order of the parts. An id outside the vocabulary or a
@@ -347,13 +388,12 @@ static bool take_results(struct engine *e)
         return true;
     }
     for (int32_t i = 0, at = 0; i < e->step.n_parts; i++) {
-        bool is_sampled;
-        struct gen *g = step_take_sample(&e->step, i, &is_sampled);
-        if (!is_sampled)
-            continue;
-        if (g)
-            accept(e, g, done.samples[at].id);
-        at++;
+        const struct step_part *part = &e->step.parts[i];
+        if (part->seq && part->n_samples > 0 && gen_is_fresh(part->seq->gen))
+            accept_all(e, part->seq, done.samples + at);
+        else if (part->seq && part->n_samples > 0)
+            accept(e, part->seq, done.samples[at].id);
+        at += part->n_samples;
     }
     return true;
 }
@@ -393,7 +433,14 @@ int64_t engine_next_deadline_us(const struct engine *e)
 
 int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt)
 {
-    return sched_fit_max_tokens(&e->sched, n_prompt);
+    return sched_fit_max_tokens(&e->sched, n_prompt, 1);
+}
+
+int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_branches)
+{
+    if (n_branches > e->sched.max_running)
+        return 0;
+    return sched_fit_max_tokens(&e->sched, n_prompt, n_branches);
 }
 
 /* What can never be served is refused here, with limit and value. */
@@ -402,6 +449,7 @@ static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t
 {
     const struct sched *s = &e->sched;
     int32_t n_prompt = n - n_resumed;
+    int32_t n_branches = options->n_branches > 0 ? options->n_branches : 1;
 
     if (n_prompt < 1) {
         err_set(err, "there is no prompt: at least one token is needed");
@@ -412,12 +460,17 @@ static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t
                 s->n_context);
         return SUBMIT_CONTEXT;
     }
-    int64_t need = sched_blocks_for(s, n_prompt, options->max_tokens);
+    if (n_branches > s->max_running) {
+        err_set(err, "%d branches can not run at once, max-running is %d", n_branches,
+                s->max_running);
+        return SUBMIT_TOO_LARGE;
+    }
+    int64_t need = sched_blocks_for(s, n_prompt, options->max_tokens, n_branches);
     if (need > s->n_blocks && !PLANTED(NEVER_FIT)) {
         err_set(err,
-                "%d tokens and %" PRId64 " to generate need %" PRId64
+                "%d tokens and %d times %" PRId64 " to generate need %" PRId64
                 " blocks of %d, the cache has %d",
-                n_prompt, options->max_tokens, need, s->block_size, s->n_blocks);
+                n_prompt, n_branches, options->max_tokens, need, s->block_size, s->n_blocks);
         return SUBMIT_TOO_LARGE;
     }
     if (sched_is_full(s)) {
@@ -444,8 +497,8 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
     g->events = *events;
     g->owner = owner;
     sched_enqueue(&e->sched, g);
-    if (g->finish != GEN_NONE)
-        e->n_due++;
+    GEN_FOREACH_LIVE(g, q)
+    e->n_due += q->finish != GEN_NONE;
     if (g->deadline_us != 0 && (e->next_deadline_us == 0 ||
                                 (g->deadline_us < e->next_deadline_us && !PLANTED(DEADLINE_LATER))))
         e->next_deadline_us = g->deadline_us;
@@ -453,21 +506,42 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
     return SUBMIT_OK;
 }
 
+void engine_publish_branch(struct engine *e, struct gen *g, int32_t branch)
+{
+    struct seq *q = &g->seqs[branch];
+
+    ASSERT(branch >= 0 && branch < g->n_seqs);
+    if (g->state != GEN_RUNNING || q->state != SEQ_LIVE)
+        return; /* what has ended is findable already */
+    if (q->table.n_blocks == 0)
+        q = gen_next_live(g, NULL); /* they all stand in the prompt */
+    cache_publish(e->cache, &q->table, q->ids);
+}
+
 void engine_publish(struct engine *e, struct gen *g)
 {
-    if (g->state == GEN_RUNNING)
-        cache_publish(e->cache, &g->seq.table, g->seq.ids);
+    engine_publish_branch(e, g, 0);
 }
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
 void gen_view(const struct gen *g, struct gen_view *view)
 {
-    const struct output *o = &g->seq.output;
-    const struct block_table *t = &g->seq.table;
-    struct gen_times times = gen_times(g);
+    gen_view_branch(g, 0, view);
+}
 
-    *view = (struct gen_view){.running = g->state == GEN_RUNNING,
+void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
+{
+    ASSERT(branch >= 0 && branch < g->n_seqs);
+    const struct seq *q = &g->seqs[branch];
+    const struct output *o = &q->output;
+    const struct block_table *t = &q->table;
+    struct gen_times times = seq_times(q);
+
+    *view = (struct gen_view){.n_branches = g->n_seqs,
+                              .n_live = g->n_live,
+                              .finish = q->finish,
+                              .running = g->state == GEN_RUNNING,
                               .place = sched_place(&g->engine->sched, g),
                               .text = output_whole(o),
                               .unfinished = output_unfinished(o),
@@ -475,7 +549,7 @@ void gen_view(const struct gen *g, struct gen_view *view)
                               .n_ids = o->ids.n,
                               .n_prompt = g->n_prompt,
                               .n_cached = g->n_cached,
-                              .n_generated = gen_n_generated(g),
+                              .n_generated = seq_n_generated(q),
                               .queued_ms = times.queued_ms,
                               .prefill_ms = times.prefill_ms,
                               .decode_ms = times.decode_ms};
@@ -536,14 +610,24 @@ static int32_t list_tables(const struct list *list, const struct block_table **t
     int32_t n = 0;
 
     for (const struct list *node = list->next; node != list; node = node->next)
-        tables[n++] = &LIST_ITEM(node, const struct gen, in_order)->seq.table;
+        GEN_FOREACH_LIVE(LIST_ITEM(node, const struct gen, in_order), q)
+    tables[n++] = &q->table;
+    return n;
+}
+
+static size_t count_live(const struct list *list)
+{
+    size_t n = 0;
+
+    for (const struct list *node = list->next; node != list; node = node->next)
+        n += (size_t)LIST_ITEM(node, const struct gen, in_order)->n_live;
     return n;
 }
 
 int engine_audit(struct engine *e, struct err *err)
 {
     const struct sched *s = &e->sched;
-    size_t n = (size_t)s->n_queued + (size_t)s->n_running;
+    size_t n = count_live(&s->queued) + count_live(&s->running);
 
     if (sched_audit(s, &e->step, err) || step_audit(&e->step, e->cache, err))
         return -1;

@@ -1,5 +1,8 @@
 /* engine.h - generations: submit, fork, cancel, step; the one entrance of the main thread's loop.
  *
+ * A generation is a group of one branch or more: they share the prompt, each draws from its own
+ * stream, has its own output and its own end. It is admitted, preempted and cancelled as a whole.
+ *
  * The engine owns the cache, the queue and the running generations; it knows the runner only by its
  * contract and the keys not at all. What comes out of a generation goes up through two callbacks
  * that are given at submission. Everything here belongs to the main thread, and nothing waits.
@@ -7,8 +10,8 @@
  *     engine_turn:  step done? take results -> plan and launch the next -> call output and end
  *
  * Callbacks come out of engine_turn and engine_cancel only, after the next step is launched. A
- * callback may submit, cancel and publish. A gen is valid from engine_submit until its end callback
- * has returned. */
+ * callback may submit, cancel and publish. A gen is valid from engine_submit until the end callback
+ * of its last branch (is_last) has returned. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -37,7 +40,19 @@ enum gen_finish {
 };
 const char *gen_finish_name(enum gen_finish f); /* "stop" ... */
 
+/* What a branch has generated before, when a group is resumed. */
+struct gen_start {
+    const int32_t *ids; /* [n] copied */
+    int32_t n;
+    struct bytes carry; /* bytes of an unfinished character before them */
+    bool is_over;       /* it ended then: nothing of it is generated or called back */
+};
+
 struct gen_options {
+    int32_t n_branches; /* 1 .. ENGINE_MAX_BRANCHES; 0 is 1 */
+    const struct gen_start
+        *starts;        /* [n_branches], NULL: all begin at the prompt's end (one branch:
+                                       n_resumed and carry of engine_submit) */
     int64_t max_tokens; /* of the generation as a whole, resumed ids included */
     float temperature, top_p, min_p, repeat, presence, frequency;
     int32_t top_k;
@@ -55,10 +70,13 @@ struct gen_options gen_options_default(void);
 /* One portion of output: whole UTF-8 characters (bytes of malformed ones as they are), nothing that
  * may still become part of a stop string. */
 struct gen_output {
+    int32_t branch;
     struct bytes text; /* since the last call; never empty */
     int32_t n_ids;     /* ids generated so far whose text has been delivered in full */
 };
 struct gen_end {
+    int32_t branch;
+    bool is_last; /* the generation is over, and gone when the callback has returned */
     enum gen_finish finish;
     struct bytes matched; /* the stop string; data NULL otherwise */
     struct bytes text;    /* all text of the generation (resumed part included), stop string cut */
@@ -75,11 +93,11 @@ struct gen_end {
 };
 struct gen_events {
     void (*output)(void *owner, const struct gen_output *output);
-    void (*end)(void *owner, const struct gen_end *end); /* exactly once */
+    void (*end)(void *owner, const struct gen_end *end); /* exactly once a branch */
 };
 
 /* As COMMANDS.md limits what a client gives; a caller checks before. */
-enum { ENGINE_MAX_BIAS = 1024 };
+enum { ENGINE_MAX_BIAS = 1024, ENGINE_MAX_BRANCHES = 64 };
 
 struct engine_config {
     struct runner *runner;             /* borrowed */
@@ -111,17 +129,23 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
 /* The most tokens that can ever be generated after a prompt of n_prompt ids: what fits into the
  * pool and into the context; 0 when the prompt alone is too large. */
 int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt);
-/* Ends it now, queued or running, and calls output for what was held back, then end. One that has
+/* The same for each of n_branches; 0 also when so many can never run at once. */
+int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_branches);
+/* Ends all its branches now, queued or running, and calls output for what was held back, then end. One that has
  * ended already and whose end is still to be told keeps its own finish; it is told now. */
 void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish);
-/* FORK of a running source: its half-filled block becomes findable. Takes no reference. */
+/* FORK of a running source: its half-filled block becomes findable, that of branch 0 or of any
+ * other. Takes no reference. */
 void engine_publish(struct engine *e, struct gen *g);
+void engine_publish_branch(struct engine *e, struct gen *g, int32_t branch);
 
-/* What it made so far, borrowed until the next engine call: for FORK and GENINFO. `text` is all
- * text including held-back bytes that are whole characters. */
+/* What a branch made so far, borrowed until the next engine call: for FORK and GENINFO. `text` is
+ * all text including held-back bytes that are whole characters. Blocks are those of the branch. */
 struct gen_view {
-    bool running;  /* else queued */
-    int32_t place; /* in the queue, from 1; 0 when running */
+    int32_t n_branches, n_live; /* of the generation; live: not ended */
+    enum gen_finish finish;     /* of the branch; GEN_NONE while it goes on */
+    bool running;               /* else queued */
+    int32_t place;              /* in the queue, from 1; 0 when running */
     struct bytes text;
     struct bytes unfinished;
     const int32_t *ids; /* [n_ids] generated so far */
@@ -130,7 +154,8 @@ struct gen_view {
     int32_t n_blocks, n_shared_blocks; /* shared: named by another table too */
     int64_t queued_ms, prefill_ms, decode_ms;
 };
-void gen_view(const struct gen *g, struct gen_view *view);
+void gen_view(const struct gen *g, struct gen_view *view); /* of branch 0 */
+void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view);
 
 /* One turn of the loop; true when it did something or a step is running. */
 bool engine_turn(struct engine *e);

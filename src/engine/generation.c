@@ -1,4 +1,4 @@
-/* generation.c - one GEN inside the engine: its sequence, its place in the order, its figures.
+/* generation.c - one GEN inside the engine: its branches, its place in the order, its figures.
  *
  *     queued --admitted--> running --last id, cancel, deadline, failure--> ended --told--> gone
  *        ^                    |
@@ -8,6 +8,12 @@
  * drops the blocks only, and a generation that a client resumes after its end is built again by
  * putting its ids through the same door that new ones come through (gen_accept): text, held bytes,
  * stop strings and counts are then where they were.
+ *
+ * Branches begin at one prompt. As long as none has generated an id the generation is fresh: only
+ * the first has blocks, and its last row gives every branch its first id, drawn from the stream of
+ * each; the others then take its table. From then on each goes its own way to its own end; the last
+ * one to end ends the generation. Branches do not move in the array while they live or wait to be
+ * told: whoever holds a seq may keep it as long as the gen.
  *
  * Times are those of the first admission and the first token: what a client waited for.
  *
@@ -34,14 +40,42 @@ const char *gen_finish_name(enum gen_finish f)
 
 /* Puts what was generated before through the door again. It may turn out to be the whole answer
  * (another limit now): then finish is set, and the next turn ends it. */
-static void replay(struct gen *g, const int32_t *ids, int32_t n)
+static void replay(struct seq *q, const int32_t *ids, int32_t n)
 {
-    for (int32_t i = 0; i < n && g->finish == GEN_NONE; i++)
-        gen_accept(g, ids[i]);
+    for (int32_t i = 0; i < n && q->finish == GEN_NONE; i++)
+        seq_accept(q, ids[i]);
     if (!PLANTED(RESUMED_AGAIN))
-        output_skip(&g->seq.output);
-    if (g->finish == GEN_NONE && n > 0 && n >= g->max_tokens)
-        g->finish = GEN_LENGTH;
+        output_skip(&q->output);
+    if (q->finish == GEN_NONE && n > 0 && n >= q->gen->max_tokens)
+        q->finish = GEN_LENGTH;
+}
+
+/* One branch over the prompt. n_tokens: that it may generate at most. */
+static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
+                     const struct gen_start *start, const struct tokenizer *t,
+                     const struct gen_options *options, int32_t n_context)
+{
+    struct seq *q = &g->seqs[branch];
+    int32_t room = n_context - g->n_prompt, block = cache_block_size(g->cache);
+    int32_t growth = options->max_tokens < room ? (int32_t)options->max_tokens : room;
+
+    ASSERT(start->n >= 0 && g->n_prompt + start->n < n_context);
+    if (growth < start->n)
+        growth = start->n;
+    q->gen = g;
+    q->branch = branch;
+    q->state = start->is_over ? SEQ_TOLD : SEQ_LIVE;
+    if (start->is_over)
+        return;
+    g->n_live++;
+    q->ids_cap = g->n_prompt + growth + 1;
+    q->ids = xmalloc((size_t)q->ids_cap * sizeof *q->ids);
+    memcpy(q->ids, prompt, (size_t)g->n_prompt * sizeof *prompt);
+    q->n_ids = g->n_prompt;
+    cache_open(g->cache, &q->table, &g->ns, &g->promises, q->ids_cap / block + 1);
+    sampler_init(&q->sampler, t, options, branch, growth + 1);
+    output_init(&q->output, t, options, start->carry, g->n_prompt, n_context);
+    replay(q, start->ids, start->n);
 }
 
 /* Queued state of ids [n], of which the last n_resumed were generated before. Fills everything but
@@ -51,14 +85,11 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
                     const struct gen_options *options, int32_t n_context)
 {
     struct gen *g = xcalloc(1, sizeof *g);
-    struct seq *s = &g->seq;
-    int32_t n_prompt = n - n_resumed, room = n_context - n_prompt;
-    int32_t growth = options->max_tokens < room ? (int32_t)options->max_tokens : room;
+    int32_t n_prompt = n - n_resumed;
+    struct gen_start only = {.ids = ids + n_prompt, .n = n_resumed, .carry = carry};
 
     ASSERT(n_prompt >= 0 && n_resumed >= 0 && n < n_context);
-    if (growth < n_resumed)
-        growth = n_resumed;
-
+    ASSERT(!options->starts || n_resumed == 0);
     g->cache = c;
     g->ns = *ns;
     g->priority = options->priority;
@@ -70,75 +101,97 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     g->promises.who = g;
     list_init(&g->in_order);
     list_init(&g->in_outbox);
-
-    s->ids_cap = n_prompt + growth + 1;
-    s->ids = xmalloc((size_t)s->ids_cap * sizeof *s->ids);
-    memcpy(s->ids, ids, (size_t)n_prompt * sizeof *ids);
-    s->n_ids = n_prompt;
-    int32_t block = cache_block_size(c);
-    cache_open(c, &s->table, ns, &g->promises, s->ids_cap / block + 1);
-    sampler_init(&s->sampler, t, options, 0, growth + 1);
-    output_init(&s->output, t, options, carry, n_prompt, n_context);
-    replay(g, ids + n_prompt, n_resumed);
+    g->n_seqs = options->n_branches > 0 ? options->n_branches : 1;
+    g->seqs = xcalloc((size_t)g->n_seqs, sizeof *g->seqs);
+    for (int32_t i = 0; i < g->n_seqs; i++)
+        open_seq(g, i, ids, options->starts ? &options->starts[i] : &only, t, options, n_context);
     return g;
 }
 
-/* Its table is released before. */
+/* Its tables are released before. */
 void gen_free(struct gen *g)
 {
     if (!g)
         return;
     ASSERT(list_is_empty(&g->in_order) && list_is_empty(&g->in_outbox));
-    cache_close(g->cache, &g->seq.table);
-    output_free(&g->seq.output);
-    sampler_free(&g->seq.sampler);
-    xfree(g->seq.ids);
+    for (int32_t i = 0; i < g->n_seqs; i++) {
+        cache_close(g->cache, &g->seqs[i].table);
+        output_free(&g->seqs[i].output);
+        sampler_free(&g->seqs[i].sampler);
+        xfree(g->seqs[i].ids);
+    }
+    xfree(g->seqs);
     str_free(&g->error);
     xfree(g);
 }
 
-/* The sampled id becomes the last of the sequence, or its end: finish says so. */
-void gen_accept(struct gen *g, int32_t id)
+/* No live branch has generated anything: the prompt is computed for all of them at once. */
+bool gen_is_fresh(const struct gen *g)
 {
-    struct seq *s = &g->seq;
-    int32_t n_before = s->output.n_sampled;
-
-    g->finish = output_accept(&s->output, id);
-    if (s->output.n_sampled == n_before)
-        return; /* the end-of-text id: part of nothing */
-    ASSERT(s->n_ids < s->ids_cap);
-    s->ids[s->n_ids++] = id;
-    sampler_count(&s->sampler, id);
+    GEN_FOREACH_LIVE(g, q)
+    if (q->n_ids > g->n_prompt)
+        return false;
+    return true;
 }
 
-/* It is over: the reason stands, an error is kept for the callback. */
-void gen_finish_with(struct gen *g, enum gen_finish finish, const char *error)
+/* Has rows in the step that is being made. */
+bool gen_is_planned(const struct gen *g)
 {
-    g->finish = finish;
-    g->state = GEN_ENDED;
-    g->ended_us = clock_now_us();
-    if (error)
+    GEN_FOREACH_LIVE(g, q)
+    if (q->n_planned > 0)
+        return true;
+    return false;
+}
+
+/* The sampled id becomes the last of the branch, or its end: finish says so. */
+void seq_accept(struct seq *q, int32_t id)
+{
+    int32_t n_before = q->output.n_sampled;
+
+    q->finish = output_accept(&q->output, id);
+    if (q->output.n_sampled == n_before)
+        return; /* the end-of-text id: part of nothing */
+    ASSERT(q->n_ids < q->ids_cap);
+    q->ids[q->n_ids++] = id;
+    sampler_count(&q->sampler, id);
+}
+
+/* It is over: the reason stands, an error is kept for the callback. With the last live branch the
+ * generation is. */
+void seq_finish_with(struct seq *q, enum gen_finish finish, const char *error)
+{
+    struct gen *g = q->gen;
+
+    q->finish = finish;
+    q->state = SEQ_ENDED;
+    q->ended_us = clock_now_us();
+    if (--g->n_live == 0)
+        g->state = GEN_ENDED;
+    if (error && g->error.len == 0)
         str_append_str(&g->error, error);
 }
 
 /* Ids that have to be in the table for the next one to be drawn. */
-int32_t gen_n_known(const struct gen *g)
+int32_t seq_n_known(const struct seq *q)
 {
+    const struct gen *g = q->gen;
+
     if (PLANTED(RESUME_PROMPT) && g->n_preempted > 0 && g->n_prompt > 0)
         return g->n_prompt;
-    return g->seq.n_ids;
+    return q->n_ids;
 }
 
 /* As counted: a token of a cut stop string was generated, the end-of-text id was not. */
-int32_t gen_n_generated(const struct gen *g)
+int32_t seq_n_generated(const struct seq *q)
 {
-    return g->seq.output.n_sampled;
+    return q->output.n_sampled;
 }
 
 /* Three stretches that join: waiting, until the first token, after it. */
-struct gen_times gen_times(const struct gen *g)
+struct gen_times seq_times(const struct seq *q)
 {
-    int64_t now = g->state >= GEN_ENDED ? g->ended_us : clock_now_us();
+    const struct gen *g = q->gen;
+    int64_t now = q->state >= SEQ_ENDED ? q->ended_us : clock_now_us();
     int64_t admitted = g->was_admitted ? g->admitted_us : now;
     int64_t token = g->has_token ? g->token_us : now;
 
@@ -148,23 +201,25 @@ struct gen_times gen_times(const struct gen *g)
 }
 
 /* What the end callback gets; borrowed from the generation. */
-void gen_describe_end(const struct gen *g, struct gen_end *end)
+void seq_describe_end(const struct seq *q, struct gen_end *end)
 {
-    const struct output *o = &g->seq.output;
-    struct gen_times times = gen_times(g);
+    const struct gen *g = q->gen;
+    const struct output *o = &q->output;
+    struct gen_times times = seq_times(q);
 
-    *end = (struct gen_end){.finish = g->finish,
+    *end = (struct gen_end){.branch = q->branch,
+                            .finish = q->finish,
                             .text = output_whole(o),
                             .ids = o->ids.data,
                             .n_ids = o->ids.n,
                             .unfinished = output_unfinished(o),
                             .n_prompt = g->n_prompt,
                             .n_cached = g->n_cached,
-                            .n_generated = gen_n_generated(g),
+                            .n_generated = seq_n_generated(q),
                             .queued_ms = times.queued_ms,
                             .prefill_ms = times.prefill_ms,
                             .decode_ms = times.decode_ms,
-                            .error = g->finish == GEN_ERROR ? bytes_of(&g->error).data : NULL};
-    if (g->finish == GEN_STOP && o->matched)
+                            .error = q->finish == GEN_ERROR ? bytes_of(&g->error).data : NULL};
+    if (q->finish == GEN_STOP && o->matched)
         end->matched = o->matched->text;
 }

@@ -1,4 +1,4 @@
-/* generation.h - one GEN inside the engine: its sequence, its place in the order, its figures. */
+/* generation.h - one GEN inside the engine: its branches, its place in the order, its figures. */
 #ifndef ENGINE_GENERATION_H
 #define ENGINE_GENERATION_H
 
@@ -12,16 +12,28 @@
 
 enum gen_state {
     GEN_QUEUED,  /* holds no block */
-    GEN_RUNNING, /* holds blocks for all its ids */
-    GEN_ENDED,   /* holds nothing; its end is still to be told */
-    GEN_TOLD,    /* the end callback was called */
+    GEN_RUNNING, /* holds blocks for all ids of its live branches */
+    GEN_ENDED,   /* no branch is live; ends are still to be told */
+    GEN_TOLD,    /* all end callbacks were called */
+};
+
+enum seq_state {
+    SEQ_LIVE,
+    SEQ_ENDED, /* holds nothing; its end is still to be told */
+    SEQ_TOLD,  /* the end callback was called; or it was over before it was submitted */
 };
 
 /* A branch: the ids that the model sees, and what was computed of them. */
 struct seq {
-    int32_t *ids; /* [n_ids of ids_cap] owns; the prompt, then what was generated */
+    struct gen *gen; /* borrows; whose array it is in */
+    int32_t branch;
+    enum seq_state state;
+    enum gen_finish finish; /* GEN_NONE until it has ended; set early when resumed ids end it */
+    int64_t ended_us;       /* clock_now_us */
+    int32_t *ids;           /* [n_ids of ids_cap] owns; the prompt, then what was generated */
     int32_t n_ids, ids_cap;
-    struct block_table table; /* open from submission to the end */
+    struct block_table table; /* open while it is live; branches of a group without any generated id
+                                 hold no block but for the first: they take its table */
     struct sampler sampler;
     struct output output;
     int32_t n_planned; /* rows in the step that is being made or runs */
@@ -36,7 +48,11 @@ struct gen {
     struct engine *engine; /* borrows */
     struct cache *cache;   /* borrows */
     enum gen_state state;
-    struct seq seq; /* the one branch; N of them are a group, admitted as a whole */
+    struct seq
+        *seqs; /* [n_seqs] owns; the branches: admitted, preempted and cancelled as a whole */
+    int32_t n_seqs, n_live;
+    int32_t n_common; /* leading blocks that all live branches name since the last admission, and
+                         the first one computes */
     struct cache_owner promises;
     struct cache_namespace ns;
     struct gen_events events; /* functions are the submitter's */
@@ -55,24 +71,37 @@ struct gen {
     int64_t max_tokens;
     int32_t n_prompt, n_cached;
     bool was_admitted, has_token;
-    int64_t submitted_us, admitted_us, token_us, ended_us; /* clock_now_us; of the first of each */
-    enum gen_finish finish; /* GEN_NONE until it has ended; set early when resumed ids end it */
-    struct str error;       /* owns; of GEN_ERROR */
+    int64_t submitted_us, admitted_us, token_us; /* clock_now_us; of the first of each */
+    struct str error;                            /* owns; of GEN_ERROR */
 };
 
 struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cache_namespace *ns,
                     const int32_t *ids, int32_t n, int32_t n_resumed, struct bytes carry,
                     const struct gen_options *options, int32_t n_context);
 void gen_free(struct gen *g);
-void gen_accept(struct gen *g, int32_t id);
-void gen_finish_with(struct gen *g, enum gen_finish finish, const char *error);
-void gen_describe_end(const struct gen *g, struct gen_end *end);
+bool gen_is_fresh(const struct gen *g);
+bool gen_is_planned(const struct gen *g);
+void seq_accept(struct seq *q, int32_t id);
+void seq_finish_with(struct seq *q, enum gen_finish finish, const char *error);
+void seq_describe_end(const struct seq *q, struct gen_end *end);
 struct gen_times {
     int64_t queued_ms, prefill_ms, decode_ms;
 };
-struct gen_times gen_times(const struct gen *g);
-int32_t gen_n_known(const struct gen *g);
-int32_t gen_n_generated(const struct gen *g);
+struct gen_times seq_times(const struct seq *q);
+int32_t seq_n_known(const struct seq *q);
+int32_t seq_n_generated(const struct seq *q);
+
+/* The first live branch behind q, of all when q is NULL; NULL: no more. */
+static inline struct seq *gen_next_live(const struct gen *g, const struct seq *q)
+{
+    for (int32_t i = q ? q->branch + 1 : 0; i < g->n_seqs; i++)
+        if (g->seqs[i].state == SEQ_LIVE)
+            return &g->seqs[i];
+    return NULL;
+}
+/* The body may end q. */
+#define GEN_FOREACH_LIVE(g, q)                                                                     \
+    for (struct seq *q = gen_next_live(g, NULL); q; q = gen_next_live(g, q))
 
 /* The one order of queue, budget and victims: the higher priority, then who came first. */
 static inline int32_t gen_rank(const struct gen *g)

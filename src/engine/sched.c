@@ -8,8 +8,8 @@
  *                  admission  in order, nobody past the head; not in a step that preempted
  *                  prompts    what is left of the budget, shared in whole blocks
  *
- * Admission takes blocks for all known ids and looks at one token more, and leaves RESERVE blocks
- * for each generation that runs: the last ones admitted would otherwise be thrown out again at the
+ * Admission takes blocks for all known ids and looks at one token more of each branch, and leaves
+ * RESERVE blocks for each branch that runs: the last ones admitted would otherwise be thrown out again at the
  * next block border, and their prompts computed twice. Whoever waited for a promise is let in
  * without the reserve: those who came later filled the pool meanwhile, and what it needs is mostly
  * there.
@@ -91,8 +91,10 @@ void sched_remove(struct sched *s, struct gen *g)
     ASSERT(g->state == GEN_QUEUED || g->state == GEN_RUNNING);
     if (g->state == GEN_QUEUED)
         s->n_queued--;
-    else
+    else {
         s->n_running--;
+        s->n_branches -= g->n_live;
+    }
     list_remove(&g->in_order);
 }
 
@@ -112,7 +114,7 @@ int32_t sched_place(const struct sched *s, const struct gen *g)
  * been looked at yet: a burst between two turns is no queue. */
 bool sched_is_full(const struct sched *s)
 {
-    int32_t places = s->max_running - s->n_running;
+    int32_t places = s->max_running - s->n_branches;
 
     if (PLANTED(QUEUE_UNBOUNDED))
         return false;
@@ -123,19 +125,21 @@ bool sched_is_full(const struct sched *s)
 
 /* ---- what fits ------------------------------------------------------------------------------ */
 
-/* Blocks at the end of the longest life: whole blocks of the prompt, then those of the branch. */
-int64_t sched_blocks_for(const struct sched *s, int64_t n_prompt, int64_t max_tokens)
+/* Blocks at the end of the longest life: whole blocks of the prompt, then those of each branch. */
+int64_t sched_blocks_for(const struct sched *s, int64_t n_prompt, int64_t max_tokens,
+                         int32_t n_branches)
 {
     int64_t block = s->block_size, room = s->n_context - n_prompt;
     int64_t growth = max_tokens < room ? max_tokens : room;
 
-    return n_prompt / block + (n_prompt % block + growth + block - 1) / block;
+    return n_prompt / block + n_branches * ((n_prompt % block + growth + block - 1) / block);
 }
 
 /* The most max_tokens for which sched_blocks_for still fits the pool, and the context. */
-int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt)
+int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt, int32_t n_branches)
 {
-    int64_t pool = (int64_t)s->n_blocks * s->block_size - n_prompt;
+    int64_t own = (s->n_blocks - n_prompt / s->block_size) / n_branches; /* blocks of each branch */
+    int64_t pool = own * s->block_size - n_prompt % s->block_size;
     int64_t context = s->n_context - n_prompt;
     int64_t most = pool < context ? pool : context;
 
@@ -144,13 +148,21 @@ int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt)
 
 /* ---- victims -------------------------------------------------------------------------------- */
 
+/* Gives all blocks of g back: what it promised first, since branches may hold it together. */
+void sched_release(struct sched *s, struct gen *g)
+{
+    cache_unpromise(s->cache, &g->promises);
+    GEN_FOREACH_LIVE(g, q)
+    cache_release(s->cache, &q->table, q->ids);
+}
+
 static void preempt(struct sched *s, struct gen *g)
 {
-    struct seq *q = &g->seq;
+    struct seq *q = gen_next_live(g, NULL);
 
-    log_info(LOG_ENGINE, "preempted a generation of %d tokens: %d blocks back, %d queued", q->n_ids,
-             q->table.n_blocks, s->n_queued + 1);
-    cache_release(s->cache, &q->table, q->ids);
+    log_info(LOG_ENGINE, "preempted a generation of %d branches, %d tokens in the first; %d queued",
+             g->n_live, q->n_ids, s->n_queued + 1);
+    sched_release(s, g);
     sched_remove(s, g);
     g->state = GEN_QUEUED;
     g->n_preempted++;
@@ -170,7 +182,7 @@ static bool make_room(struct sched *s, struct gen *asker, int32_t need)
 {
     while (cache_available(s->cache) < need) {
         struct gen *victim = GEN_AT(PLANTED(ARRIVAL_UNSORTED) ? s->running.next : s->running.prev);
-        if (victim->seq.n_planned > 0)
+        if (gen_is_planned(victim))
             return false; /* planned before the asker: it stands before it, and stays */
         preempt(s, victim);
         if (victim == asker)
@@ -182,11 +194,39 @@ static bool make_room(struct sched *s, struct gen *asker, int32_t need)
 /* ---- decodes -------------------------------------------------------------------------------- */
 
 /* Everything but the last token is computed: one row draws the next one. */
-static bool is_decode(const struct gen *g)
+static bool is_decode(const struct seq *q)
 {
-    const struct seq *q = &g->seq;
+    return q->n_ids > q->gen->n_prompt && q->table.computed == q->n_ids - 1;
+}
 
-    return q->n_ids > g->n_prompt && q->table.computed == q->n_ids - 1;
+/* Blocks that the decodes of g take; n_decodes: how many branches those are. */
+static int32_t decode_needs(const struct sched *s, const struct gen *g, int32_t *n_decodes)
+{
+    struct block_table *tables[ENGINE_MAX_BRANCHES];
+
+    *n_decodes = 0;
+    GEN_FOREACH_LIVE(g, q)
+    if (is_decode(q))
+        tables[(*n_decodes)++] = &q->table;
+    return cache_write_needs(s->cache, tables, *n_decodes);
+}
+
+static void add_decodes(struct sched *s, struct step *step, struct gen *g)
+{
+    bool is_landing = false;
+
+    GEN_FOREACH_LIVE(g, q)
+    {
+        struct cache_copy copy = {0};
+        if (!is_decode(q))
+            continue;
+        cache_write_room(s->cache, &q->table, &copy);
+        step_add_copy(step, &copy);
+        if (copy.n_tokens > 0 && !is_landing)
+            step_add_landing(step, g);
+        is_landing |= copy.n_tokens > 0;
+        step_add_decode(step, q);
+    }
 }
 
 static void plan_decodes(struct sched *s, struct step *step)
@@ -195,21 +235,15 @@ static void plan_decodes(struct sched *s, struct step *step)
 
     for (struct list *node = s->running.next; node != &s->running; node = next) {
         struct gen *g = GEN_AT(node);
-        struct cache_copy copy = {0};
-        if (is_decode(g)) {
-            int32_t need = cache_write_need(s->cache, &g->seq.table);
-            if (need > 0 && !make_room(s, g, need)) {
-                if (g->state == GEN_QUEUED)
-                    return; /* it was the last in order itself */
-                next = node->next;
-                continue;
-            }
-            cache_write_room(s->cache, &g->seq.table, &copy);
-            step_add_copy(step, &copy);
-            if (copy.n_tokens > 0)
-                step_add_landing(step, g);
-            step_add_decode(step, g);
+        int32_t n_decodes, need = decode_needs(s, g, &n_decodes);
+        if (need > 0 && !make_room(s, g, need)) {
+            if (g->state == GEN_QUEUED)
+                return; /* it was the last in order itself */
+            next = node->next;
+            continue;
         }
+        if (n_decodes > 0)
+            add_decodes(s, step, g);
         next = node->next; /* behind make_room: victims leave the list behind us */
     }
 }
@@ -235,31 +269,75 @@ static bool still_waits(const struct sched *s, const struct gen *g)
 }
 
 /* Looks at what the cache has of it. True when the next missing block is promised by somebody. */
-static bool must_wait(struct sched *s, struct gen *g, struct cache_found *found)
+static bool must_wait(struct sched *s, struct gen *g, struct cache_seat *seats, int32_t n_seats)
 {
-    s->n_looked += gen_n_known(g);
-    cache_look(s->cache, &g->seq.table, g->seq.ids, gen_n_known(g), found);
-    g->waits_for = *found;
-    if (!found->promised_by)
-        return false;
-    raise_leader(s, found->promised_by->who, g);
-    g->was_passed = true;
-    return true;
+    for (int32_t i = 0; i < n_seats; i++) {
+        struct cache_found *found = &seats[i].found;
+        s->n_looked += seats[i].n;
+        cache_look(s->cache, seats[i].table, seats[i].ids, seats[i].n, found);
+        g->waits_for = *found;
+        if (!found->promised_by)
+            continue;
+        raise_leader(s, found->promised_by->who, g);
+        g->was_passed = true;
+        return true;
+    }
+    return false;
+}
+
+/* The tables that an admission of g fills: the first alone as long as it is fresh. */
+static int32_t seat_branches(const struct gen *g, struct cache_seat *seats)
+{
+    int32_t n = 0;
+
+    GEN_FOREACH_LIVE(g, q)
+    {
+        seats[n++] = (struct cache_seat){.table = &q->table, .ids = q->ids, .n = seq_n_known(q)};
+        if (gen_is_fresh(g))
+            break;
+    }
+    return n;
+}
+
+/* Leading blocks of the prompt that all seats name together: a token is left to each. */
+static int32_t count_common(const struct sched *s, const struct gen *g,
+                            const struct cache_seat *seats, int32_t n_seats)
+{
+    int32_t n_common = g->n_prompt / s->block_size;
+
+    for (int32_t i = 0; i < n_seats; i++)
+        if (n_common > (seats[i].n - 1) / s->block_size)
+            n_common = (seats[i].n - 1) / s->block_size;
+    return n_seats > 1 ? n_common : 0;
+}
+
+/* Blocks for the next token of each of its branches, or it would be its own first victim: a new one
+ * behind a full block, a copy where a fresh group will share the half-filled one. */
+static int32_t own_room(const struct sched *s, const struct gen *g)
+{
+    int32_t n = 0;
+
+    GEN_FOREACH_LIVE(g, q)
+    n += seq_n_known(q) % s->block_size == 0;
+    if (gen_is_fresh(g) && g->n_prompt % s->block_size != 0)
+        n += g->n_live - 1;
+    return n;
 }
 
 /* Available blocks that the admission of g has to leave. */
 static int32_t blocks_to_keep(const struct sched *s, const struct gen *g)
 {
     bool waived = g->was_passed && g->n_preempted == 0;
-    int32_t own = gen_n_known(g) % s->block_size == 0; /* or it would be its own first victim */
 
-    return (waived ? 0 : RESERVE * s->n_running * (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) + own;
+    return (waived ? 0 : RESERVE * s->n_branches * (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) +
+           own_room(s, g);
 }
 
 /* Figures are those of the first admission: what a client waited for, and what it found. */
 static void note_first_admission(struct sched *s, struct gen *g)
 {
-    int32_t cached = g->seq.table.computed + g->seq.table.ahead;
+    const struct block_table *t = &gen_next_live(g, NULL)->table;
+    int32_t cached = t->computed + t->ahead;
 
     if (g->was_admitted)
         return;
@@ -272,22 +350,22 @@ static void note_first_admission(struct sched *s, struct gen *g)
 
 static enum admission admit(struct sched *s, struct gen *g, struct step *step)
 {
-    struct cache_found found;
-    struct cache_copy copy = {0};
-    struct seq *q = &g->seq;
+    struct cache_seat seats[ENGINE_MAX_BRANCHES];
 
-    if (s->n_running >= s->max_running)
+    if (s->n_branches + g->n_live > s->max_running)
         return NO_ROOM;
     if (still_waits(s, g))
         return PASSED_OVER;
     if (s->n_looked >= MAX_LOOKED)
         return NO_ROOM;
-    if (must_wait(s, g, &found))
+    int32_t n_seats = seat_branches(g, seats);
+    if (must_wait(s, g, seats, n_seats))
         return PASSED_OVER;
-    if (!cache_reserve(s->cache, &q->table, q->ids, gen_n_known(g), &found, blocks_to_keep(s, g),
-                       &copy))
+    g->n_common = count_common(s, g, seats, n_seats);
+    if (!cache_reserve_all(s->cache, seats, n_seats, g->n_common, blocks_to_keep(s, g)))
         return NO_ROOM;
-    step_add_copy(step, &copy);
+    for (int32_t i = 0; i < n_seats; i++)
+        step_add_copy(step, &seats[i].copy);
     step_add_landing(step, g);
     sched_remove(s, g);
     g->state = GEN_RUNNING;
@@ -295,6 +373,7 @@ static enum admission admit(struct sched *s, struct gen *g, struct step *step)
     g->waits_for = (struct cache_found){0};
     insert_in_order(&s->running, g);
     s->n_running++;
+    s->n_branches += g->n_live;
     note_first_admission(s, g);
     return ADMITTED;
 }
@@ -308,7 +387,7 @@ static void plan_admissions(struct sched *s, struct step *step)
             break;
         if (admit(s, GEN_AT(node), step) != NO_ROOM)
             continue;
-        if (!PLANTED(PAST_HEAD) || ++n_refused > 1 || s->n_running >= s->max_running)
+        if (!PLANTED(PAST_HEAD) || ++n_refused > 1 || s->n_branches >= s->max_running)
             break; /* strictly in order */
     }
 }
@@ -316,28 +395,47 @@ static void plan_admissions(struct sched *s, struct step *step)
 /* ---- prompts -------------------------------------------------------------------------------- */
 
 /* First token that no step computes yet. */
-static int32_t next_row(const struct gen *g)
+static int32_t next_row(const struct seq *q)
 {
-    return g->seq.table.computed + g->seq.table.ahead + g->seq.n_planned;
+    return q->table.computed + q->table.ahead + q->n_planned;
 }
 
 /* Tokens that still want a row of this step. A decode has its one, or sits out for want of a block:
- * then its table has no room. */
-static int32_t rows_left(const struct sched *s, const struct gen *g)
+ * then its table has no room. Behind the first branch the others wait for what is common. */
+static int32_t seq_rows_left(const struct sched *s, const struct seq *q)
 {
-    const struct seq *q = &g->seq;
+    const struct gen *g = q->gen;
 
-    if (q->is_decoding || (int64_t)q->table.n_blocks * s->block_size < gen_n_known(g))
+    if (q->is_decoding || (int64_t)q->table.n_blocks * s->block_size < seq_n_known(q))
         return 0;
-    return gen_n_known(g) - next_row(g);
+    if (q->table.computed < g->n_common * s->block_size && q != gen_next_live(g, NULL))
+        return 0;
+    return seq_n_known(q) - next_row(q);
 }
 
-/* Gives g up to `want` rows of the budget that is left, cut at a block border unless they reach the
- * end: the first block at least. Returns what is left then. */
-static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t left)
+static int32_t rows_left(const struct sched *s, const struct gen *g)
 {
-    int32_t block = s->block_size, at = next_row(g), todo = rows_left(s, g);
-    int32_t most = s->max_chunk - g->seq.n_planned < left ? s->max_chunk - g->seq.n_planned : left;
+    int32_t n = 0;
+
+    GEN_FOREACH_LIVE(g, q)
+    n += seq_rows_left(s, q);
+    return n;
+}
+
+static int32_t rows_planned(const struct gen *g)
+{
+    int32_t n = 0;
+
+    GEN_FOREACH_LIVE(g, q)
+    n += q->is_decoding ? 0 : q->n_planned;
+    return n;
+}
+
+/* Gives a branch up to `want` of at most `most` rows, cut at a block border unless they reach the
+ * end: the first block at least. Returns how many. */
+static int32_t give_seq(const struct sched *s, struct seq *q, int32_t want, int32_t most)
+{
+    int32_t block = s->block_size, at = next_row(q), todo = seq_rows_left(s, q);
     int32_t to_border = block - at % block;
     int32_t n = want > to_border ? want : to_border;
 
@@ -345,9 +443,29 @@ static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t l
         n = most;
     n = todo <= n ? todo : n - (PLANTED(CHUNK_UNCUT) ? 0 : (at + n) % block);
     if (n <= 0)
-        return left;
-    g->seq.n_planned += n;
-    return left - n;
+        return 0;
+    q->n_planned += n;
+    return n;
+}
+
+/* Gives g up to `want` rows of the budget that is left, its branches in order. Returns what is left
+ * then. */
+static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t left)
+{
+    int32_t most = s->max_chunk - rows_planned(g) < left ? s->max_chunk - rows_planned(g) : left;
+    int32_t given = 0;
+
+    GEN_FOREACH_LIVE(g, q)
+    {
+        int32_t todo = seq_rows_left(s, q);
+        if (todo == 0)
+            continue;
+        int32_t n = given > 0 && given >= want ? 0 : give_seq(s, q, want - given, most - given);
+        given += n;
+        if (n < todo)
+            break;
+    }
+    return left - given;
 }
 
 /* The prompt with the fewest tokens left; NULL unless there are two prompts at least. */
@@ -388,8 +506,11 @@ void sched_plan(struct sched *s, struct step *step)
     s->has_preempted = false;
     s->n_looked = 0;
     LIST_FOREACH(&s->running, node, next) {
-        GEN_AT(node)->seq.n_planned = 0;
-        GEN_AT(node)->seq.is_decoding = false;
+        GEN_FOREACH_LIVE(GEN_AT(node), q)
+        {
+            q->n_planned = 0;
+            q->is_decoding = false;
+        }
     }
     plan_decodes(s, step);
     s->planned_before = s->next_arrival;
@@ -398,34 +519,54 @@ void sched_plan(struct sched *s, struct step *step)
     s->is_backlogged = s->n_queued > 0;
     share_budget(s, s->max_batch_tokens - (PLANTED(BUDGET_OVERRUN) ? 0 : step->n_decodes));
     LIST_FOREACH(&s->running, node, next) {
-        struct gen *g = GEN_AT(node);
-        if (g->seq.n_planned > 0 && !g->seq.is_decoding)
-            step_add_rows(step, g);
+        GEN_FOREACH_LIVE(GEN_AT(node), q)
+        if (q->n_planned > 0 && !q->is_decoding)
+            step_add_rows(step, q);
     }
 }
 
 /* ---- audit ---------------------------------------------------------------------------------- */
 
-static int audit_one(const struct sched *s, const struct gen *g, enum gen_state state,
-                     struct err *err)
+static int audit_seq(const struct seq *q, enum gen_state state, bool has_table, struct err *err)
 {
-    const struct seq *q = &g->seq;
+    const struct gen *g = q->gen;
     const struct output *o = &q->output;
 
-    if (g->state != state)
-        return err_set(err, "S0 a generation in the list of state %d has state %d", state,
-                       g->state);
-    if (g->finish == GEN_NONE && q->n_ids != g->n_prompt + o->n_sampled)
+    if (q->finish == GEN_NONE && q->n_ids != g->n_prompt + o->n_sampled)
         return err_set(err, "S1 %d ids, but %d of the prompt and %d generated", q->n_ids,
                        g->n_prompt, o->n_sampled);
     if (state == GEN_QUEUED && q->table.n_blocks > 0)
         return err_set(err, "S1 a queued generation holds %d blocks", q->table.n_blocks);
+    if (has_table != (q->table.n_blocks > 0))
+        return err_set(err, "S1 branch %d holds %d blocks, generated %d", q->branch,
+                       q->table.n_blocks, o->n_sampled);
     if (state == GEN_RUNNING && q->table.computed + q->table.ahead >= q->n_ids)
         return err_set(err, "S1 %d of %d ids are computed, nothing is left",
                        q->table.computed + q->table.ahead, q->n_ids);
-    if (sched_blocks_for(s, g->n_prompt, g->max_tokens) > s->n_blocks)
+    return 0;
+}
+
+static int audit_one(const struct sched *s, const struct gen *g, enum gen_state state,
+                     struct err *err)
+{
+    const struct seq *lead = gen_next_live(g, NULL);
+    int32_t n_live = 0;
+
+    if (g->state != state)
+        return err_set(err, "S0 a generation in the list of state %d has state %d", state,
+                       g->state);
+    GEN_FOREACH_LIVE(g, q)
+    {
+        bool has_table = state == GEN_RUNNING && (q == lead || !gen_is_fresh(g));
+        n_live++;
+        if (audit_seq(q, state, has_table, err))
+            return -1;
+    }
+    if (n_live != g->n_live || n_live == 0)
+        return err_set(err, "S0 %d branches live, counted %d", n_live, g->n_live);
+    if (sched_blocks_for(s, g->n_prompt, g->max_tokens, g->n_seqs) > s->n_blocks)
         return err_set(err, "S6 a generation of %" PRId64 " blocks in a pool of %d",
-                       sched_blocks_for(s, g->n_prompt, g->max_tokens), s->n_blocks);
+                       sched_blocks_for(s, g->n_prompt, g->max_tokens, g->n_seqs), s->n_blocks);
     return 0;
 }
 
@@ -433,7 +574,7 @@ static int audit_list(const struct sched *s, const struct list *list, enum gen_s
                       int32_t n, struct err *err)
 {
     const struct gen *before = NULL;
-    int32_t n_found = 0;
+    int32_t n_found = 0, n_live = 0;
 
     for (const struct list *node = list->next; node != list; node = node->next, n_found++) {
         const struct gen *g = LIST_ITEM(node, const struct gen, in_order);
@@ -443,7 +584,10 @@ static int audit_list(const struct sched *s, const struct list *list, enum gen_s
         if (audit_one(s, g, state, err))
             return -1;
         before = g;
+        n_live += g->n_live;
     }
+    if (state == GEN_RUNNING && n_live != s->n_branches)
+        return err_set(err, "S0 %d branches run, counted %d", n_live, s->n_branches);
     return n_found == n ? 0 : err_set(err, "S0 %d generations listed, %d counted", n_found, n);
 }
 
@@ -472,8 +616,8 @@ int sched_audit(const struct sched *s, const struct step *step, struct err *err)
 {
     if (audit_admissions(s, step, err))
         return -1;
-    if (s->n_running > s->max_running)
-        return err_set(err, "S0 %d run, at most %d may", s->n_running, s->max_running);
+    if (s->n_branches > s->max_running)
+        return err_set(err, "S0 %d run, at most %d may", s->n_branches, s->max_running);
     if (audit_list(s, &s->queued, GEN_QUEUED, s->n_queued, err))
         return -1;
     return audit_list(s, &s->running, GEN_RUNNING, s->n_running, err);

@@ -13,7 +13,8 @@
 struct sched {
     struct cache *cache;         /* borrows */
     struct list queued, running; /* of struct gen, by in_order */
-    int32_t n_queued, n_running;
+    int32_t n_queued, n_running; /* generations */
+    int32_t n_branches;          /* live ones of those that run; max_running bounds these */
     int32_t max_batch_tokens, max_chunk, max_running, max_queue;
     int32_t block_size, n_blocks, n_context;
     uint64_t next_arrival;
@@ -27,11 +28,13 @@ struct sched {
 
 void sched_init(struct sched *s, struct cache *c, const struct engine_config *config);
 
-int64_t sched_blocks_for(const struct sched *s, int64_t n_prompt, int64_t max_tokens);
-int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt);
+int64_t sched_blocks_for(const struct sched *s, int64_t n_prompt, int64_t max_tokens,
+                         int32_t n_branches);
+int64_t sched_fit_max_tokens(const struct sched *s, int64_t n_prompt, int32_t n_branches);
 bool sched_is_full(const struct sched *s);
 void sched_enqueue(struct sched *s, struct gen *g);
 void sched_remove(struct sched *s, struct gen *g);
+void sched_release(struct sched *s, struct gen *g);
 void sched_plan(struct sched *s, struct step *step);
 int32_t sched_place(const struct sched *s, const struct gen *g);
 int sched_audit(const struct sched *s, const struct step *step, struct err *err);

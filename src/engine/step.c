@@ -64,19 +64,35 @@ void step_add_landing(struct step *s, struct gen *g)
     s->landing[s->n_landing++] = g;
 }
 
-void step_add_decode(struct step *s, struct gen *g)
+void step_add_decode(struct step *s, struct seq *q)
 {
-    g->seq.n_planned = 1;
-    g->seq.is_decoding = true;
+    q->n_planned = 1;
+    q->is_decoding = true;
     s->n_decodes++;
-    step_add_rows(s, g);
+    step_add_rows(s, q);
 }
 
-/* The planned rows of a sequence, from the first token that is not computed; the next token is
- * drawn behind the last known one. */
-void step_add_rows(struct step *s, struct gen *g)
+/* The next token is drawn behind the last row; behind a prompt that a group has just begun, one for
+ * each branch from the same row. How many. */
+static int32_t add_samples(struct step *s, struct seq *q)
 {
-    struct seq *q = &g->seq;
+    int32_t row = s->plan->n_rows - 1, n = 0;
+
+    if (!gen_is_fresh(q->gen)) {
+        sampler_plan(&q->sampler, s->plan, row, q->ids, q->n_ids);
+        return 1;
+    }
+    GEN_FOREACH_LIVE(q->gen, o)
+    {
+        sampler_plan(&o->sampler, s->plan, row, o->ids, o->n_ids);
+        n++;
+    }
+    return n;
+}
+
+/* The planned rows of a branch, from the first token that is not computed. */
+void step_add_rows(struct step *s, struct seq *q)
+{
     int32_t at = q->table.computed + q->table.ahead, end = at + q->n_planned;
     int32_t block = s->plan->limits.block_size, n_blocks = (end + block - 1) / block;
 
@@ -84,11 +100,10 @@ void step_add_rows(struct step *s, struct gen *g)
     if (PLANTED(BELOW_COUNT) && at > 0 && s->plan->n_rows + end - at < s->plan->limits.max_rows)
         at--;
     plan_add_seq(s->plan, at, q->ids + at, end - at, q->table.blocks, n_blocks);
-    bool is_sampled = end == gen_n_known(g);
-    if (is_sampled)
-        sampler_plan(&q->sampler, s->plan, s->plan->n_rows - 1, q->ids, end);
     s->parts[s->n_parts++] =
-        (struct step_part){.gen = g, .n_rows = q->n_planned, .is_sampled = is_sampled};
+        (struct step_part){.seq = q,
+                           .n_rows = q->n_planned,
+                           .n_samples = end == seq_n_known(q) ? add_samples(s, q) : 0};
 }
 
 /* Hands the plan over, if there is anything in it. */
@@ -105,15 +120,28 @@ bool step_launch(struct step *s, struct runner *r)
     return true;
 }
 
-/* It has ended: whatever the running step computes for it is nobody's. */
+/* It has ended as a whole: whatever the running step computes for it is nobody's. */
 void step_forget(struct step *s, const struct gen *g)
 {
     for (int32_t i = 0; i < s->n_parts; i++)
-        if (s->parts[i].gen == g)
-            s->parts[i].gen = NULL;
+        if (s->parts[i].seq && s->parts[i].seq->gen == g)
+            s->parts[i].seq = NULL;
     for (int32_t i = 0; i < s->n_landing; i++)
         if (s->landing[i] == g)
             s->landing[i] = NULL;
+}
+
+/* The first branch has computed what is common: the others, which name the same blocks, go on from
+ * there. */
+static void follow_lead(struct cache *c, const struct seq *lead)
+{
+    int32_t end = lead->gen->n_common * cache_block_size(c);
+
+    if (lead->table.computed < end)
+        return;
+    GEN_FOREACH_LIVE(lead->gen, q)
+    if (q->table.n_blocks > 0 && q->table.computed < end)
+        cache_advance(c, &q->table, q->ids, end - q->table.computed);
 }
 
 /* The step is over: sources of copies are let go; unless it failed, what it computed is confirmed.
@@ -129,20 +157,16 @@ void step_settle(struct step *s, struct cache *c, bool failed)
         return;
     for (int32_t i = 0; i < s->n_landing; i++)
         if (s->landing[i])
-            cache_landed(c, &s->landing[i]->seq.table);
+            GEN_FOREACH_LIVE(s->landing[i], q)
+    cache_landed(c, &q->table);
     for (int32_t i = 0; i < s->n_parts; i++) {
-        struct gen *g = s->parts[i].gen;
-        if (g)
-            cache_advance(c, &g->seq.table, g->seq.ids, s->parts[i].n_rows);
+        struct seq *q = s->parts[i].seq;
+        if (!q)
+            continue;
+        cache_advance(c, &q->table, q->ids, s->parts[i].n_rows);
+        if (q == gen_next_live(q->gen, NULL))
+            follow_lead(c, q);
     }
-}
-
-/* Part i: its generation (NULL when it has ended) and whether a sample of the plan belongs to it.
- */
-struct gen *step_take_sample(struct step *s, int32_t i, bool *is_sampled)
-{
-    *is_sampled = s->parts[i].is_sampled;
-    return s->parts[i].gen;
 }
 
 /* Adds a finished step to the figures. */
@@ -154,8 +178,8 @@ void step_count(const struct step *s, int64_t duration_us, struct step_counts *c
     if (duration_us > counts->max_step_us)
         counts->max_step_us = duration_us;
     for (int32_t i = 0; i < s->n_parts; i++) {
-        const struct gen *g = s->parts[i].gen;
-        int32_t left = g ? g->n_prompt - s->plan->seqs[i].position : 0;
+        const struct seq *q = s->parts[i].seq;
+        int32_t left = q ? q->gen->n_prompt - s->plan->seqs[i].position : 0;
         int32_t n = s->parts[i].n_rows;
         if (left > 0)
             counts->computed_prompt_tokens += (uint64_t)(left < n ? left : n);

@@ -9,11 +9,12 @@
 #include "kernels/plan.h"
 #include "runner/runner.h"
 
-/* The rows of one sequence. */
+/* The rows of one branch. */
 struct step_part {
-    struct gen *gen; /* borrows; NULL once it has ended: its results are nobody's */
+    struct seq *seq; /* borrows; NULL once it has ended: its results are nobody's */
     int32_t n_rows;
-    bool is_sampled; /* the next sample of the plan is its */
+    int32_t n_samples; /* of the plan that belong to it: none, its own, or the first of each branch
+                          of its group */
 };
 
 /* Owned by the engine, main thread. All arrays have their final size from step_init on. */
@@ -41,13 +42,12 @@ void step_done(struct step *s);
 void step_begin(struct step *s);
 void step_add_copy(struct step *s, const struct cache_copy *copy);
 void step_add_landing(struct step *s, struct gen *g);
-void step_add_decode(struct step *s, struct gen *g);
-void step_add_rows(struct step *s, struct gen *g);
+void step_add_decode(struct step *s, struct seq *q);
+void step_add_rows(struct step *s, struct seq *q);
 bool step_launch(struct step *s, struct runner *r);
 
 void step_forget(struct step *s, const struct gen *g);
 void step_settle(struct step *s, struct cache *c, bool failed);
-struct gen *step_take_sample(struct step *s, int32_t i, bool *is_sampled);
 void step_count(const struct step *s, int64_t duration_us, struct step_counts *counts);
 int step_audit(const struct step *s, const struct cache *c, struct err *err);
 

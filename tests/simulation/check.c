@@ -117,7 +117,7 @@ static void check_advance(struct world *w)
         if (g->state == GEN_RUNNING && (!top || gen_precedes(g, top)))
             top = g;
     }
-    if (top && top->seq.n_planned == 0 && !w->has_cancelled)
+    if (top && top->seqs[0].n_planned == 0 && !w->has_cancelled)
         world_fault(w, "S5 arrival %llu is the first in order and got no row",
                     (unsigned long long)top->arrival);
 }
@@ -189,15 +189,16 @@ static void check_leader(struct world *w, const struct branch *b)
 {
     const struct gen *g = b->gen;
     const struct prefix *x = cache_index(w->cache);
-    int32_t j = g->seq.table.n_confirmed, size = w->config.block_size;
-    if ((j + 1) * size > g->seq.n_ids - 1)
+    int32_t j = g->seqs[0].table.n_confirmed, size = w->config.block_size;
+    if ((j + 1) * size > g->seqs[0].n_ids - 1)
         return;
-    struct prefix_parent parent = block_table_parent(&g->seq.table, x, j);
+    struct prefix_parent parent = block_table_parent(&g->seqs[0].table, x, j);
     for (int32_t c = 0; c < w->config.n_blocks; c++) {
         const struct prefix_node *node = &x->nodes[c];
         if (node->kind == PREFIX_PROMISED && node->owner != &g->promises &&
             node->parent.number == parent.number && node->parent.serial == parent.serial &&
-            memcmp(prefix_ids(x, c), g->seq.ids + j * size, (size_t)size * sizeof(int32_t)) == 0)
+            memcmp(prefix_ids(x, c), g->seqs[0].ids + j * size, (size_t)size * sizeof(int32_t)) ==
+                0)
             world_fault(w, "W2 arrival %llu computes block %d, which is promised",
                         (unsigned long long)g->arrival, j);
     }
@@ -247,7 +248,7 @@ static struct search search(const struct world *w, const struct gen *g)
 {
     const struct prefix *x = cache_index(w->cache);
     const struct pool *pool = cache_blocks(w->cache);
-    const struct seq *q = &g->seq;
+    const struct seq *q = &g->seqs[0];
     int32_t size = w->config.block_size, at = 0;
     struct search found = {0};
     struct prefix_parent parent = prefix_root_parent(x, q->table.root);
@@ -265,7 +266,7 @@ static struct search search(const struct world *w, const struct gen *g)
 /* Callbacks may have published since: then the run may be longer now. A copy may be given up. */
 static void check_found(struct world *w, const struct branch *b, bool is_copy_given_up)
 {
-    const struct block_table *t = &b->gen->seq.table;
+    const struct block_table *t = &b->gen->seqs[0].table;
     struct search found = search(w, b->gen);
     if (t->n_confirmed != found.n_hits)
         world_fault(w, "W3 arrival %llu found %d blocks, there are %d",
@@ -296,8 +297,8 @@ static void check_head(struct world *w)
     const struct gen *g = head->gen;
     struct search found = search(w, g);
     bool is_waived = g->was_passed && g->n_preempted == 0;
-    int32_t n_new = (g->seq.n_ids + size - 1) / size - found.n_hits;
-    int32_t keep = (is_waived ? 0 : 2 * stats.running) + (g->seq.n_ids % size == 0);
+    int32_t n_new = (g->seqs[0].n_ids + size - 1) / size - found.n_hits;
+    int32_t keep = (is_waived ? 0 : 2 * stats.running) + (g->seqs[0].n_ids % size == 0);
     int32_t available = stats.free_blocks + stats.cached_blocks - found.n_idle;
     if (n_new + keep <= available)
         world_fault(w, "W5 arrival %llu waits: it needs %d and leaves %d, %d are available",
@@ -355,7 +356,7 @@ void check_turn(struct world *w, uint64_t n_steps_before)
 /* S2, and the rest of S1 that the engine cannot know. */
 static void check_branch(struct world *w, const struct branch *b)
 {
-    const struct seq *q = &b->gen->seq;
+    const struct seq *q = &b->gen->seqs[0];
     const struct block_table *t = &q->table;
     const struct prefix *x = cache_index(w->cache);
     int32_t size = w->config.block_size;

@@ -370,7 +370,7 @@ static void run_until_idle(struct world *w)
     w->turns_allowed = 20;
     for (int32_t i = 0; i < w->n_live; i++) {
         const struct branch *b = w->live[i];
-        w->turns_allowed += 2 * (b->gen->seq.n_ids / w->config.block_size + 1) +
+        w->turns_allowed += 2 * (b->gen->seqs[0].n_ids / w->config.block_size + 1) +
                             (int32_t)b->options.max_tokens + 12;
     }
     while (!engine_is_idle(w->engine) && !world_is_wrong(w)) {
@@ -456,8 +456,8 @@ void world_print(const struct world *w, FILE *out)
     for (int32_t i = 0; i < w->n_live; i++) {
         const struct gen *g = w->live[i]->gen;
         fprintf(out, " [%llu %s %d+%d of %d, prompt %d]", (unsigned long long)g->arrival,
-                g->state == GEN_RUNNING ? "runs" : "waits", g->seq.table.computed,
-                g->seq.table.ahead, g->seq.n_ids, g->n_prompt);
+                g->state == GEN_RUNNING ? "runs" : "waits", g->seqs[0].table.computed,
+                g->seqs[0].table.ahead, g->seqs[0].n_ids, g->n_prompt);
     }
     fputc('\n', out);
 }

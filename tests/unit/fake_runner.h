@@ -88,7 +88,8 @@ static inline int32_t fake_choose(const struct fake_runner *r, const struct plan
             return f->ids[s->position - f->position];
     }
     uint64_t seed = s->temperature > 0 ? s->seed : 0;
-    uint64_t drawn = fake_mix(hash ^ fake_mix(seed * 31 + (uint64_t)s->position));
+    uint64_t branch = s->temperature > 0 ? (uint64_t)s->branch << 32 : 0;
+    uint64_t drawn = fake_mix(hash ^ fake_mix((seed * 31 + (uint64_t)s->position) ^ branch));
     if (r->end_id >= 0 && drawn % 29 == 0 && !fake_is_banned(r->plan, s, r->end_id))
         return r->end_id;
     return 'a' + (int32_t)(drawn / 29 % 26);
