@@ -209,6 +209,7 @@ void world_open(struct world *w, const char *const *options, bool tcp)
     set_option(&c, "bind", "127.0.0.1");
     set_option(&c, "loglevel", "warning");
     set_option(&c, "max-batch-tokens", "64"); /* prompts take several steps */
+    set_option(&c, "max-running", "8");
     for (; options && *options; options += 2)
         set_option(&c, options[0], options[1]);
     w->s = server_new(&c, &err);
