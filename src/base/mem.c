@@ -119,6 +119,11 @@ void try_free(enum mem_tag tag, void *p)
     free(p);
 }
 
+void mem_count(enum mem_tag tag, ptrdiff_t bytes)
+{
+    atomic_fetch_add(&live_bytes[tag], (size_t)bytes); /* a negative one wraps back */
+}
+
 size_t mem_bytes(enum mem_tag tag)
 {
     return atomic_load(&live_bytes[tag]);

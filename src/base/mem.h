@@ -26,7 +26,9 @@ void *must_malloc(enum mem_tag tag, size_t size_bytes);
 void *try_realloc(enum mem_tag tag, void *p, size_t size_bytes);
 void try_free(enum mem_tag tag, void *p);                 /* accepts NULL */
 
-size_t mem_bytes(enum mem_tag tag);                       /* live bytes of try_ allocations */
+/* What was allocated otherwise (a growing array, a struct) and belongs to a tag; may be negative. */
+void mem_count(enum mem_tag tag, ptrdiff_t bytes);
+size_t mem_bytes(enum mem_tag tag); /* live bytes of try_ allocations, and what was counted */
 size_t mem_rss_bytes(void);                               /* resident set of the process */
 size_t mem_available_bytes(void);                         /* smaller of system and cgroup rest */
 

@@ -87,8 +87,7 @@ void build_install(struct build *build, struct stream *s)
             item->made = NULL;
         }
         if (item->text_ids.n > 0 && !item->entry->has_ids) {
-            item->entry->ids = item->text_ids;
-            item->entry->has_ids = true;
+            entry_set_ids(item->entry, item->text_ids);
             item->text_ids = (struct ids){0};
         }
     }
@@ -194,6 +193,7 @@ static struct token_run *make_run(struct build *build, const struct build_item *
                  ? chat_render_turn(build->chat, build->tokenizer, &run->after, message->role,
                                     message->text, message->open, &run->ids, &err)
                  : chat_render_answer(build->chat, build->tokenizer, &run->after, &run->ids, &err);
+    token_run_count(run);
     if (rc == 0)
         return run;
     token_run_put(run);

@@ -151,9 +151,10 @@ struct entry *conversation_end_entry(struct stream_id id, const struct end_facts
     conversation_set_kind(entry, ENTRY_END);
     entry->is_chat = facts->is_chat;
     entry->finish = facts->finish;
-    entry->has_ids = true;
+    struct ids ids = {0};
     if (facts->n_ids > 0)
-        ids_append(&entry->ids, facts->ids, facts->n_ids);
+        ids_append(&ids, facts->ids, facts->n_ids);
+    entry_set_ids(entry, ids);
     entry->n_carry =
         facts->unfinished.len < sizeof entry->carry ? (int32_t)facts->unfinished.len : 0;
     if (entry->n_carry > 0)

@@ -23,6 +23,11 @@ static void has_expired(struct timer *timer)
     key_remove(key, KEY_EVENT_EXPIRED);
 }
 
+struct key *expiry_key(struct timer *timer)
+{
+    return timer->fire == has_expired ? LIST_ITEM(timer, struct key, expiry) : NULL;
+}
+
 static void clear(struct key *key)
 {
     if (!key->expires)

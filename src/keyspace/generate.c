@@ -70,8 +70,7 @@ static struct entry *prompt_of_ids(const struct keyspace_config *config, struct 
     struct bytes fields[2] = {BYTES("text"), bytes_of(&text)};
     if ((entry = prompt_entry(fields, 1, ENTRY_TEXT, err)) == NULL)
         goto out;
-    entry->ids = ids;
-    entry->has_ids = true;
+    entry_set_ids(entry, ids);
     ids = (struct ids){0};
 out:
     ids_free(&ids);

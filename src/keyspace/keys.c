@@ -18,10 +18,11 @@
 #include "keyspace/guard.h"
 #include "keyspace/retry.h"
 
-#define TURN_US 300       /* of replies a turn: a third of the millisecond that nothing may exceed */
-#define TIMERS_A_TURN 64  /* an expired key with readers costs a few microseconds each */
+#define TURN_US 300      /* of replies a turn: a third of the millisecond that nothing may exceed */
+#define TIMERS_A_TURN 64 /* an expired key with readers costs a few microseconds each */
 #define FREE_ENTRIES 1000 /* entries given back at once; about 0.1 ms */
 #define FREE_KEYS 200     /* keys of a flushed database given back at once */
+#define TABLE_PLACE 64    /* bytes of a key's place in the hash table, about */
 #define RANDOM_TRIES 64   /* draws until a key that has not expired */
 
 struct keyspace_config keyspace_config_default(void)
@@ -139,6 +140,12 @@ struct key *keys_find_read(struct keyspace *ks, int32_t db, struct bytes name)
     return key;
 }
 
+/* What a key costs beside entries, pieces and arguments. */
+static ptrdiff_t own_bytes(const struct key *key)
+{
+    return (ptrdiff_t)(sizeof *key + sizeof *key->stream + TABLE_PLACE + key->name.cap);
+}
+
 struct key *keys_create(struct keyspace *ks, int32_t db, struct bytes name)
 {
     struct key *key = xcalloc(1, sizeof *key);
@@ -149,6 +156,7 @@ struct key *keys_create(struct keyspace *ks, int32_t db, struct bytes name)
     key->db->n_unborn++;
     key->used_us = clock_now_us();
     str_append(&key->name, name.data, name.len);
+    mem_count(MEM_KEY, own_bytes(key));
     ASSERT(table_put(key->db->keys, name, key) == NULL);
     return key;
 }
@@ -187,7 +195,8 @@ static void key_free(struct key *key)
     stop_expiry(key);
     pieces_clear(key);
     attempt_put(key->attempt);
-    xfree(key->replays);
+    retry_forget(key);
+    mem_count(MEM_KEY, -own_bytes(key));
     keyspace_discard_stream(key->ks, key->stream);
     str_free(&key->name);
     xfree(key);
@@ -404,8 +413,10 @@ int keys_rename(struct keyspace *ks, int32_t db, struct bytes from, struct bytes
     if (target != NULL)
         key_remove(target, KEY_EVENT_NONE);
     (void)table_remove(key->db->keys, from); /* it is this key */
+    mem_count(MEM_KEY, -own_bytes(key));
     str_clear(&key->name);
     str_append(&key->name, to.data, to.len);
+    mem_count(MEM_KEY, own_bytes(key));
     ASSERT(table_put(key->db->keys, to, key) == NULL);
     keys_tell(ks, db, to, KEY_EVENT_NEW);
     keys_tell_change(ks, db, from, KEY_EVENT_RENAME_FROM);
@@ -417,12 +428,15 @@ int keys_rename(struct keyspace *ks, int32_t db, struct bytes from, struct bytes
 
 /* ---- the turn ------------------------------------------------------------------------------- */
 
-static void collect_garbage(struct keyspace *ks)
+bool keyspace_collect_garbage(struct keyspace *ks)
 {
+    if (ks->n_garbage == 0 && ks->n_flushed == 0)
+        return false;
     if (ks->n_garbage > 0 && stream_free_slice(ks->garbage[ks->n_garbage - 1], FREE_ENTRIES))
         ks->n_garbage--;
     if (ks->n_flushed > 0 && database_free_slice(ks->flushed[ks->n_flushed - 1], FREE_KEYS))
         ks->n_flushed--;
+    return true;
 }
 
 bool keyspace_turn(struct keyspace *ks)
@@ -432,7 +446,7 @@ bool keyspace_turn(struct keyspace *ks)
     int64_t until_us = clock_mono_us() + TURN_US;
     bool more = waiters_serve_ready(ks, until_us);
     more |= watch_serve_ready(ks, until_us);
-    collect_garbage(ks);
+    (void)keyspace_collect_garbage(ks);
     return more || ks->n_garbage > 0 || ks->n_flushed > 0 || n >= TIMERS_A_TURN;
 }
 
@@ -464,8 +478,8 @@ void keyspace_free(struct keyspace *ks)
         return;
     ASSERT(list_is_empty(&ks->ready_waiters) && list_is_empty(&ks->ready_readers));
     keys_flush(ks, -1);
-    while (ks->n_flushed > 0 || ks->n_garbage > 0)
-        collect_garbage(ks);
+    while (keyspace_collect_garbage(ks))
+        continue;
     for (int32_t i = 0; i < ks->n_databases; i++) {
         ASSERT(table_count(ks->watches[i]) == 0 && table_count(ks->guarded[i]) == 0);
         table_free(ks->databases[i]->keys, NULL);

@@ -108,6 +108,8 @@ void key_set_born(struct key *key);
 /* Ends its generation, serves its readers, then it goes; why: the event that follows, or none. */
 void key_remove(struct key *key, enum key_event why);
 void key_copy_expiry(struct key *to, const struct key *from);
+struct key *expiry_key(struct timer *timer); /* whose time to live this is; NULL: another timer */
+bool keyspace_collect_garbage(struct keyspace *ks); /* a slice; false: there is none */
 void keyspace_discard_stream(struct keyspace *ks, struct stream *stream);
 /* The id that a new entry of this stream gets; false when there is none above its last. */
 bool keyspace_next_id(struct keyspace *ks, const struct stream *stream, struct stream_id *id);

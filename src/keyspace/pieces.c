@@ -21,11 +21,17 @@ static void hold_is_over(struct timer *timer)
     pieces_clear(LIST_ITEM(timer, struct key, pieces.hold));
 }
 
+static ptrdiff_t pieces_bytes(const struct pieces *pieces)
+{
+    return (ptrdiff_t)(pieces->text.cap + (size_t)pieces->cap * sizeof *pieces->items);
+}
+
 /* Called when the key's next generation starts, when the hold is over, and when the key goes. */
 void pieces_clear(struct key *key)
 {
     struct pieces *pieces = &key->pieces;
     timer_stop(&key->ks->timers, &pieces->hold);
+    mem_count(MEM_KEY, -pieces_bytes(pieces));
     str_free(&pieces->text);
     xfree(pieces->items);
     entry_put(pieces->end);
@@ -40,6 +46,7 @@ void pieces_add(struct key *key, struct bytes text)
     struct stream_id id;
     if (text.len == 0 || !keyspace_next_id(key->ks, key->stream, &id))
         return;
+    ptrdiff_t before = pieces_bytes(pieces);
     if (pieces->n == pieces->cap) {
         pieces->cap = pieces->cap ? pieces->cap * 2 : 16;
         pieces->items = xrealloc(pieces->items, (size_t)pieces->cap * sizeof *pieces->items);
@@ -47,6 +54,7 @@ void pieces_add(struct key *key, struct bytes text)
     size_t at = pieces->text.len;
     str_append(&pieces->text, text.data, text.len);
     pieces->items[pieces->n++] = (struct piece){id, at, pieces->text.len};
+    mem_count(MEM_KEY, pieces_bytes(pieces) - before);
     key->stream->last_id = id;
     watch_signal(key, id);
 }

@@ -35,6 +35,13 @@
 #include "base/table.h"
 #include "keyspace/generation.h"
 
+/* The arguments may be a prompt of megabytes, and stay until somebody was told. */
+static void identity_free(struct attempt *attempt)
+{
+    mem_count(MEM_KEY, -(ptrdiff_t)attempt->identity.cap);
+    str_free(&attempt->identity);
+}
+
 static void put_counted(struct str *out, struct bytes bytes)
 {
     uint64_t len = bytes.len; /* counted, so that "a" "bc" is not "ab" "c" */
@@ -71,6 +78,7 @@ struct attempt *attempt_new(uint64_t user, int32_t db, const struct gen_request 
         if (!is_block)
             put_counted(identity, request->args[i]);
     }
+    mem_count(MEM_KEY, (ptrdiff_t)identity->cap);
     attempt->digest = hash_bytes(identity->data, identity->len, 0);
     attempt->is_unowned = request->async || request->in_multi;
     if (request->id.data != NULL)
@@ -89,7 +97,7 @@ void attempt_put(struct attempt *attempt)
     if (attempt == NULL || --attempt->refs > 0)
         return;
     ASSERT(attempt->refs == 0);
-    str_free(&attempt->identity);
+    identity_free(attempt);
     str_free(&attempt->token);
     xfree(attempt);
 }
@@ -106,7 +114,7 @@ void attempt_set_delivered(struct attempt *attempt)
     ASSERT(attempt->finish != GEN_NONE);
     attempt->is_delivered = true;
     if (attempt->finish != GEN_ORPHANED)
-        str_free(&attempt->identity);
+        identity_free(attempt);
 }
 
 void attempt_note_read(struct attempt *attempt, struct stream_id id)
@@ -125,6 +133,11 @@ static const struct entry *entry_of(const struct key *key, const struct replay *
     return at >= 0 ? stream_entry(key->stream, (size_t)at) : NULL;
 }
 
+static ptrdiff_t replays_bytes(const struct key *key)
+{
+    return (ptrdiff_t)((size_t)key->replays_cap * sizeof *key->replays);
+}
+
 /* Replays whose entries have gone make room for new ones; the array grows when that is not half of
  * it, so that the next look at all of them is far. */
 static void make_room(struct key *key)
@@ -136,8 +149,18 @@ static void make_room(struct key *key)
     key->n_replays = n;
     if (n < key->replays_cap / 2)
         return;
+    ptrdiff_t before = replays_bytes(key);
     key->replays_cap = key->replays_cap ? key->replays_cap * 2 : 4;
     key->replays = xrealloc(key->replays, (size_t)key->replays_cap * sizeof *key->replays);
+    mem_count(MEM_KEY, replays_bytes(key) - before);
+}
+
+void retry_forget(struct key *key)
+{
+    mem_count(MEM_KEY, -replays_bytes(key));
+    xfree(key->replays);
+    key->replays = NULL;
+    key->n_replays = key->replays_cap = 0;
 }
 
 void retry_keep(struct key *key, const struct attempt *attempt)

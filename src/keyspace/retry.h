@@ -43,6 +43,7 @@ void attempt_note_read(struct attempt *attempt, struct stream_id id);
 
 /* Called when the end entry of an attempt with ID stands in the key. */
 void retry_keep(struct key *key, const struct attempt *attempt);
+void retry_forget(struct key *key); /* the key goes */
 /* The entry of this key that carries the attempt's ID, of the same user; NULL: none stands. */
 const struct replay *retry_find(const struct key *key, const struct attempt *attempt);
 

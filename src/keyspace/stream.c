@@ -130,6 +130,19 @@ struct entry *entry_new_small(struct stream_id id, const struct bytes *fields, i
     return make_entry(id, fields, n_fields, must_malloc);
 }
 
+static ptrdiff_t ids_bytes(const struct ids *ids)
+{
+    return (ptrdiff_t)((size_t)ids->cap * sizeof(int32_t));
+}
+
+void entry_set_ids(struct entry *entry, struct ids ids)
+{
+    ASSERT(entry->ids.data == NULL);
+    entry->ids = ids;
+    entry->has_ids = true;
+    mem_count(MEM_KEY, ids_bytes(&ids));
+}
+
 struct entry *entry_take(struct entry *entry)
 {
     entry->refs++;
@@ -141,6 +154,7 @@ void entry_put(struct entry *entry)
     if (entry == NULL || --entry->refs > 0)
         return;
     ASSERT(entry->refs == 0);
+    mem_count(MEM_KEY, -ids_bytes(&entry->ids));
     ids_free(&entry->ids);
     try_free(MEM_KEY, entry);
 }
@@ -159,6 +173,16 @@ struct bytes entry_field(const struct entry *entry, const char *name)
     return (struct bytes){NULL, 0};
 }
 
+static ptrdiff_t run_bytes(const struct token_run *run)
+{
+    return (ptrdiff_t)sizeof *run + ids_bytes(&run->ids);
+}
+
+void token_run_count(const struct token_run *run)
+{
+    mem_count(MEM_KEY, run_bytes(run));
+}
+
 struct token_run *token_run_take(struct token_run *run)
 {
     run->refs++;
@@ -170,6 +194,7 @@ void token_run_put(struct token_run *run)
     if (run == NULL || --run->refs > 0)
         return;
     ASSERT(run->refs == 0);
+    mem_count(MEM_KEY, -run_bytes(run));
     ids_free(&run->ids);
     xfree(run);
 }

@@ -65,6 +65,8 @@ struct entry {
 struct entry *entry_new(struct stream_id id, const struct bytes *fields, int32_t n_fields);
 /* The same for fields of which no client chose the size: never NULL. */
 struct entry *entry_new_small(struct stream_id id, const struct bytes *fields, int32_t n_fields);
+/* Hands the ids over. Called once for an entry, by the main thread. */
+void entry_set_ids(struct entry *entry, struct ids ids);
 struct entry *entry_take(struct entry *entry);
 void entry_put(struct entry *entry); /* accepts NULL */
 size_t entry_bytes(const struct entry *entry);
@@ -79,6 +81,8 @@ struct token_run {
     struct chat_state before, after;
     struct ids ids; /* owns */
 };
+/* Its ids are complete: they are counted from now on. Any thread. */
+void token_run_count(const struct token_run *run);
 struct token_run *token_run_take(struct token_run *run);
 void token_run_put(struct token_run *run); /* accepts NULL */
 

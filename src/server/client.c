@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/command.h"
+#include "server/memory.h"
 #include "server/server.h"
 #include "server/xread.h"
 
@@ -51,6 +52,7 @@ struct client *client_new(struct server *s, int fd, const struct peer *peer)
     c->reply = (struct reply){.out = &c->conn.out, .protocol = 2};
     list_push_back(&s->clients, &c->node);
     s->n_clients++;
+    memory_count_client(c);
     return c;
 }
 
@@ -75,6 +77,7 @@ static void client_free(struct client *c)
     list_remove(&c->node);
     list_remove(&c->attend_node);
     c->server->n_clients--;
+    memory_forget_client(c);
     conn_close(&c->conn);
     resp_free(&c->reader);
     try_free(MEM_CLIENT, c->input);
@@ -324,6 +327,7 @@ bool client_serve(struct client *c)
         return false;
     }
     resp_rest(&c->reader);
+    memory_count_client(c);
     bool more = c->input_len > 0 && may_parse(c);
     if (more)
         client_attend(c);

@@ -32,8 +32,9 @@ enum client_block {
 struct multi {
     struct request *queue; /* [n] owns */
     int n, cap;
-    size_t bytes; /* counted against client-query-buffer-limit */
-    bool broken;  /* a command was refused: EXEC answers EXECABORT */
+    size_t bytes;      /* counted against client-query-buffer-limit */
+    bool broken;       /* a command was refused: EXEC answers EXECABORT */
+    bool takes_memory; /* one of them has CMD_DENYOOM */
 };
 
 /* Owned by the server's list, freed only by client_serve, at the end of a turn of the loop: nobody
@@ -65,6 +66,7 @@ struct client {
     struct guard guard;  /* WATCH */
     struct subscriptions subscriptions;
 
+    size_t counted_bytes; /* of its buffers, in server->client_bytes */
     enum client_block blocked;
     bool blocked_info; /* GEN WITHINFO: a null is then *-1 */
     struct gen_waiter waiter;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/memory.h"
 #include "server/server.h"
 #include "server/slowlog.h"
 
@@ -223,6 +224,29 @@ static void refuse_listening(struct client *c, const struct command *command)
     str_free(&text);
 }
 
+static bool is_exec(const struct client *c, const struct command *command)
+{
+    return c->multi && strcmp(command->name, "exec") == 0;
+}
+
+/* EXEC takes what its commands take. */
+static bool takes_memory(const struct client *c, const struct command *command)
+{
+    return (command->flags & CMD_DENYOOM) || (is_exec(c, command) && c->multi->takes_memory);
+}
+
+static void refuse_memory(struct client *c, const struct command *command)
+{
+    static const char text[] = "OOM command not allowed when used memory > 'maxmemory'.";
+    if (!is_exec(c, command)) {
+        reply_error(&c->reply, "%s", text);
+        return;
+    }
+    client_discard_multi(c);
+    guard_clear(&c->guard);
+    reply_error(&c->reply, "EXECABORT Transaction discarded because of: %s", text);
+}
+
 /* Checks that need no state of the command itself. True: an error was written. */
 static bool refuse(struct client *c, const struct command *command)
 {
@@ -238,6 +262,8 @@ static bool refuse(struct client *c, const struct command *command)
         reply_error(&c->reply, "ERR the server is shutting down");
     else if (c->multi && (command->flags & CMD_NO_MULTI))
         reply_error(&c->reply, "ERR Command not allowed inside a transaction");
+    else if (takes_memory(c, command) && !memory_make_room(s))
+        refuse_memory(c, command);
     else
         return false;
     return true;
@@ -259,7 +285,7 @@ static bool queue_push(struct multi *m, struct request q, size_t bytes)
 }
 
 /* Takes the request out of the reader. */
-static void enqueue(struct client *c)
+static void enqueue(struct client *c, const struct command *command)
 {
     struct multi *m = c->multi;
     size_t bytes = resp_bytes(&c->reader) + sizeof(struct request);
@@ -272,6 +298,7 @@ static void enqueue(struct client *c)
     }
     struct request q = resp_take(&c->reader);
     if (queue_push(m, q, bytes)) {
+        m->takes_memory |= (command->flags & CMD_DENYOOM) != 0;
         reply_status(&c->reply, "QUEUED");
         return;
     }
@@ -355,7 +382,7 @@ static void dispatch(struct client *c, struct request *q)
     if (refused)
         return;
     if (c->multi && !(command->flags & CMD_IN_MULTI))
-        enqueue(c);
+        enqueue(c, command);
     else
         command_call(c, command, q);
 }

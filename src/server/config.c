@@ -25,6 +25,7 @@ enum {
 const char *const config_chat_templates[] = {"auto",    "chatml", "smollm2", "llama-3", "llama-2",
                                              "mistral", "zephyr", "phi-3",   "gemma",   NULL};
 const char *const config_backends[] = {"auto", "cpu", "ref", NULL};
+static const char *const policies[] = {"noeviction", "volatile-ttl", "allkeys-lru", NULL};
 static const char *const debug_choices[] = {"no", "local", "yes", NULL};
 /* Redis' names; verbose is our info */
 static const char *const log_levels[] = {"debug", "verbose", "notice", "warning", NULL};
@@ -54,6 +55,9 @@ const struct option config_options[] = {
     {"proto-max-bulk-len",       OPTION_SIZE,    AT(proto_max_bulk_len), "16mb",   1048576, 536870912, NULL, 0, NULL},
     {"client-query-buffer-limit", OPTION_SIZE,   AT(client_query_buffer_limit), "64mb", 1048576, 1099511627776, NULL, 0, NULL},
     {"client-output-buffer-limit", OPTION_WORDS, AT(client_output_buffer_limit), "normal 64mb 1mb 60 replica 256mb 64mb 60 pubsub 32mb 8mb 60", 0, 0, NULL, 0, check_output_limit},
+
+    {"maxmemory",                OPTION_SIZE,    AT(maxmemory),         "0",       0, 1099511627776, NULL, 0, NULL},
+    {"maxmemory-policy",         OPTION_CHOICE,  AT(maxmemory_policy),  "noeviction", 0, 0, policies, 0, NULL},
 
     {"databases",                OPTION_INT,     AT(databases),         "16",      1, 1024, NULL, START, NULL},
     {"shutdown-timeout",         OPTION_SECONDS, AT(shutdown_timeout_s), "10",     0, 3600, NULL, 0, NULL},

@@ -27,6 +27,8 @@ struct config {
     uint64_t proto_max_bulk_len;
     uint64_t client_query_buffer_limit;
     char *client_output_buffer_limit; /* "normal HARD SOFT SECONDS slave ... pubsub ..." */
+    uint64_t maxmemory;               /* bytes of keys and clients; 0: no limit */
+    int maxmemory_policy;             /* enum evict_policy */
     /* general */
     int64_t databases;
     int64_t shutdown_timeout_s;

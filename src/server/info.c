@@ -11,6 +11,7 @@
 #include <config.h> /* of autoconf: the version */
 #include "runner/rank.h"
 #include "server/command.h"
+#include "server/memory.h"
 #include "server/server.h"
 
 #define LINE(out, ...) (str_printf((out), __VA_ARGS__), str_append((out), "\r\n", 2))
@@ -59,18 +60,18 @@ static void section_clients(struct server *s, struct str *out)
 
 static void section_memory(struct server *s, struct str *out)
 {
-    size_t clients = mem_bytes(MEM_CLIENT);
-    LIST_FOREACH(&s->clients, node, next) {
-        clients += sizeof(struct client);
-    }
+    LINE(out, "used_memory:%zu", memory_used(s));
     LINE(out, "used_memory_rss:%zu", mem_rss_bytes());
-    LINE(out, "mem_clients_normal:%zu", clients);
+    LINE(out, "mem_clients_normal:%zu", s->client_bytes);
     LINE(out, "mem_keys:%zu", mem_bytes(MEM_KEY));
     LINE(out, "mem_model:%zu", mem_bytes(MEM_MODEL));
     LINE(out, "mem_cache:%zu", mem_bytes(MEM_CACHE));
     LINE(out, "mem_engine:%zu", mem_bytes(MEM_ENGINE));
-    LINE(out, "maxmemory:0");
-    LINE(out, "maxmemory_policy:noeviction");
+    struct str policy = {0};
+    option_print(option_find(config_options, BYTES("maxmemory-policy")), &s->config, &policy);
+    LINE(out, "maxmemory:%llu", (unsigned long long)s->config.maxmemory);
+    LINE(out, "maxmemory_policy:%s", policy.data);
+    str_free(&policy);
 }
 
 static void section_persistence(struct server *s, struct str *out)
@@ -94,6 +95,7 @@ static void section_stats(struct server *s, struct str *out)
     LINE(out, "total_net_output_bytes:%llu", (unsigned long long)t->bytes_out);
     LINE(out, "pubsub_channels:%lld", (long long)pubsub_names(s->pubsub, PUBSUB_CHANNEL));
     LINE(out, "pubsub_patterns:%lld", (long long)pubsub_names(s->pubsub, PUBSUB_PATTERN));
+    LINE(out, "evicted_keys:%llu", (unsigned long long)t->evicted_keys);
     LINE(out, "protocol_errors:%llu", (unsigned long long)t->protocol_errors);
     LINE(out, "client_output_buffer_limit_disconnections:%llu",
          (unsigned long long)t->evicted_clients);

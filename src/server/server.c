@@ -30,6 +30,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/command.h"
+#include "server/memory.h"
 #include "server/notify.h"
 
 enum {
@@ -337,6 +338,7 @@ static bool turn(struct server *s)
         (void)engine_turn(s->engine);
     if (s->keys)
         more |= keyspace_turn(s->keys);
+    more |= memory_turn(s);
     more |= serve_clients(s);
     look(s);
     if (s->engine) {

@@ -44,7 +44,7 @@ struct served_model {
 
 struct server_stats {
     uint64_t connections, rejected_connections, commands, errors, bytes_in, bytes_out;
-    uint64_t protocol_errors, evicted_clients;
+    uint64_t protocol_errors, evicted_clients, evicted_keys;
     int64_t max_stall_us;     /* longest the main thread was away from the engine, waiting aside */
     int64_t max_stall_cpu_us; /* the same without what the kernel gave to others meanwhile */
 };
@@ -69,6 +69,7 @@ struct server {
     struct table *commands;      /* owns */
     struct list clients, attend; /* struct client: node, attend_node */
     int64_t n_clients;
+    size_t client_bytes; /* of their buffers, as of the end of the last turn */
     uint64_t next_client_id;
 
     struct jobs *jobs;       /* owns */
