@@ -1,16 +1,22 @@
 /* cpu_isa_x86.c - instruction sets of x86-64, best first. */
 #include "kernels/cpu/cpu_isa.h"
 
+#include <cpuid.h>
 #include <string.h>
 
 static bool has_scalar(void)
 {
     return true;
 }
+/* clang 14 (Debian 12) has no name for it; that the system saves the registers, avx2 tells. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 static bool has_avx512_vnni(void)
 {
