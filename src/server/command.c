@@ -32,7 +32,7 @@ const struct command *const command_families[] = {
     cmd_config_table,  cmd_server_table,  cmd_multi_table,
     cmd_key_table,     cmd_expire_table,  cmd_stream_table,
     cmd_xread_table,   cmd_gen_table,     cmd_fork_table,
-    cmd_cache_table,   cmd_debug_table,   cmd_pubsub_table,
+    cmd_cache_table,   cmd_debug_table, cmd_seam_table,   cmd_pubsub_table,
     cmd_slowlog_table, cmd_cluster_table, NULL};
 
 /* ---- the table -------------------------------------------------------------------------------- */

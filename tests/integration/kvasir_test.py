@@ -240,11 +240,12 @@ class Server:
     """A kvasir-server of its own. options: {"port": 0} as on the command line; wait=False returns
     before it is ready. conf: text of a configuration file."""
 
-    def __init__(self, options=None, conf=None, wait=True, tcp=True, env=None):
+    def __init__(self, options=None, conf=None, wait=True, tcp=True, env=None, program="kvasir-server"):
         self.folder = tempfile.mkdtemp(prefix="kvasir-")
         self.socket_path = os.path.join(self.folder, "s")
         self.log_path = os.path.join(self.folder, "log")
         self.options, self.conf, self.env, self.tcp = options or {}, conf, env, tcp
+        self.program = program  # or kvasir-server-test, the twin with SEAM
         self.port = 0
         self.process = None
         try:
@@ -266,7 +267,7 @@ class Server:
                 raise AssertionError(f"the server did not start: {self.log()[-2000:]}")
 
     def _launch(self):
-        argv = [os.path.join(BUILD, "kvasir-server")]
+        argv = [os.path.join(BUILD, self.program)]
         if self.conf is not None:
             path = os.path.join(self.folder, "kvasir.conf")
             with open(path, "w", encoding="utf-8") as f:

@@ -1,0 +1,175 @@
+/* cmd_seam.c - SEAM: the debug twin of the server, kvasir-server-test, moves its clock and fails calls.
+ *
+ *     SEAM CLOCK ms           time passes at once, for everything that looks at a clock
+ *     SEAM WALL ms            an operator sets the wall clock
+ *     SEAM SLOW ms            a step is launched so much later (0: at once), so that a tiny model takes
+ *                             as long as a large one
+ *     SEAM MEMORY n           the n-th allocation of a size that a client chose fails (0: none)
+ *     SEAM SOCKET which n     the n-th read, write or accept fails (0: none)
+ *
+ * An idea of memcached: its tests run a twin of the server that was built for them. This file takes the
+ * place of cmd_seam_none.c, everything else is the product's. It hangs from one struct here, since the
+ * server has no place for it. Main thread only. */
+#include <errno.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "server/command.h"
+#include "server/server.h"
+
+enum which { SEAM_READ, SEAM_WRITE, SEAM_ACCEPT, SEAM_N };
+
+static struct {
+    int64_t calls[SEAM_N], fails_at[SEAM_N];
+    struct socket_ops ops;
+    /* the real runner's, once SLOW was said */
+    void (*launch)(struct runner *r, const struct plan *plan);
+    bool (*poll)(struct runner *r, struct runner_done *done);
+    const struct plan *waiting; /* to be launched at due_us; NULL: none */
+    int64_t due_us, slow_us;
+} seam;
+
+/* ---- slow steps --------------------------------------------------------------------------------- */
+
+static void slow_launch(struct runner *r, const struct plan *plan)
+{
+    seam.due_us = clock_mono_us() + seam.slow_us;
+    seam.waiting = plan;
+}
+
+/* The loop's tick asks ten times a second. */
+static bool slow_poll(struct runner *r, struct runner_done *done)
+{
+    if (seam.waiting && clock_mono_us() < seam.due_us && seam.slow_us > 0)
+        return false;
+    if (seam.waiting) {
+        seam.launch(r, seam.waiting);
+        seam.waiting = NULL;
+    }
+    return seam.poll(r, done);
+}
+
+/* ---- the command -------------------------------------------------------------------------------- */
+
+static bool number(struct client *c, struct bytes text, int64_t *value)
+{
+    if (parse_i64(text, value))
+        return true;
+    reply_not_integer(&c->reply);
+    return false;
+}
+
+static void run_clock(struct client *c, const struct request *q)
+{
+    int64_t ms;
+    if (!number(c, q->args[2], &ms))
+        return;
+    clock_advance_ms(ms);
+    reply_ok(&c->reply);
+}
+
+static void run_wall(struct client *c, const struct request *q)
+{
+    int64_t ms;
+    if (!number(c, q->args[2], &ms))
+        return;
+    clock_step_wall_ms(ms);
+    reply_ok(&c->reply);
+}
+
+static void run_memory(struct client *c, const struct request *q)
+{
+    int64_t n;
+    if (!number(c, q->args[2], &n))
+        return;
+    reply_ok(&c->reply);
+    mem_fail_at((uint64_t)n, false);
+}
+
+static void run_slow(struct client *c, const struct request *q)
+{
+    int64_t ms;
+    struct runner *r = c->server->served.runner;
+    if (!number(c, q->args[2], &ms))
+        return;
+    if (!r) {
+        reply_error(&c->reply, "ERR no model is loaded");
+        return;
+    }
+    if (!seam.launch) {
+        seam.launch = r->launch;
+        seam.poll = r->poll;
+        r->launch = slow_launch;
+        r->poll = slow_poll;
+    }
+    seam.slow_us = ms * 1000;
+    reply_ok(&c->reply);
+}
+
+/* True when this call is the one. */
+static bool fails(enum which which, int error)
+{
+    if (seam.fails_at[which] == 0 || ++seam.calls[which] != seam.fails_at[which])
+        return false;
+    errno = error;
+    return true;
+}
+
+static ssize_t seam_read(int fd, void *data, size_t len)
+{
+    return fails(SEAM_READ, ECONNRESET) ? -1 : socket_system.read(fd, data, len);
+}
+
+static ssize_t seam_write(int fd, const void *data, size_t len)
+{
+    return fails(SEAM_WRITE, EPIPE) ? -1 : socket_system.write(fd, data, len);
+}
+
+static int seam_accept(int fd, struct sockaddr *address, socklen_t *len)
+{
+    return fails(SEAM_ACCEPT, EMFILE) ? -1 : socket_system.accept(fd, address, len);
+}
+
+static void run_socket(struct client *c, const struct request *q)
+{
+    static const char *const names[] = {"read", "write", "accept"};
+    int64_t n;
+    int which = 0;
+    while (which < SEAM_N && !bytes_equal_nocase(q->args[2], names[which]))
+        which++;
+    if (which == SEAM_N) {
+        reply_syntax_error(&c->reply);
+        return;
+    }
+    if (!number(c, q->args[3], &n))
+        return;
+    seam.ops = (struct socket_ops){seam_read, seam_write, seam_accept};
+    seam.calls[which] = 0;
+    seam.fails_at[which] = n;
+    c->server->loop->sockets = &seam.ops;
+    reply_ok(&c->reply);
+}
+
+// clang-format off
+enum { FLAGS = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING };
+static const struct command subcommands[] = {
+    {.name = "clock", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Lets time pass.", .syntax = "milliseconds:integer", .run = run_clock},
+    {.name = "memory", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Makes an allocation fail.", .syntax = "n:integer", .run = run_memory},
+    {.name = "slow", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Launches steps later.", .syntax = "milliseconds:integer", .run = run_slow},
+    {.name = "socket", .arity = 4, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Makes a socket call fail.", .syntax = "which n:integer", .run = run_socket},
+    {.name = "wall", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Sets the wall clock.", .syntax = "milliseconds:integer", .run = run_wall},
+    {.name = NULL},
+};
+const struct command cmd_seam_table[] = {
+    {.name = "seam", .arity = -2, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "Depends on subcommand.", .summary = "A container for seams of tests.",
+     .subcommands = subcommands},
+    {.name = NULL},
+};
+// clang-format on
