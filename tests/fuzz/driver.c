@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 {
     static const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     struct driver d = {.seeds = xcalloc(MAX_SEEDS, sizeof *d.seeds)};
-    struct arguments a = {.rounds = DEFAULT_ROUNDS, .seed = 1};
+    struct arguments a = {.rounds = &fuzz_rounds != NULL ? fuzz_rounds : DEFAULT_ROUNDS, .seed = 1};
     const char *target = target_of(argv[0]);
     int status = parse(argc, argv, &d, &a);
     snprintf(current.path, sizeof current.path, "fuzz_%s.crash", target);

@@ -12,4 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 typedef void (*fuzz_add)(void *arg, const char *name, const void *data, size_t len);
 void fuzz_more_seeds(fuzz_add add, void *arg) __attribute__((weak));
 
+/* Optional: mutations in a run without --mutate; slow targets take fewer than the driver's. */
+extern const uint64_t fuzz_rounds __attribute__((weak));
+
 #endif
