@@ -520,7 +520,10 @@ def _():
     request = Client.encode("GEN", "k", "x", "MAXTOKENS", 1)
     with Server({"model": tiny_model()}) as server, server.connect() as c:
         before = number(c, "used_memory_rss")
-        slow = [server.connect() for _ in range(n)]
+        slow = []
+        while len(slow) < n:  # not more at once than wait to be accepted
+            slow += [server.connect() for _ in range(min(100, n - len(slow)))]
+            wait_until(lambda: number(c, "connected_clients") == len(slow) + 1, "their acceptance")
         for at in range(12):
             for client in slow:
                 client.send_raw(request[at:at + 1])
