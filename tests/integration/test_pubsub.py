@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Pub/Sub and keyspace notifications over real sockets: shapes, modes, slow readers, events of keys."""
 import os
+import shutil
 import subprocess
 import sys
 
@@ -373,6 +374,22 @@ def _():
         assert c.error("GEN", "k") and events(s, c) == []
 
 
+@test("a key that goes for maxmemory tells `evicted`, and spoils who WATCHes it")
+def _():
+    options = {"notify-keyspace-events": "Ee", "maxmemory-policy": "allkeys-lru"}
+    with Server(options, tcp=False) as server, server.connect() as c, Subscriber(server, 3) as s:
+        s.send("PSUBSCRIBE", "__keyevent*")
+        s.pushed()
+        c.call("XADD", "k", "*", "text", "x" * 100000)
+        c.call("WATCH", "k")
+        with server.connect() as other:
+            other.call("CONFIG", "SET", "maxmemory", 1000)
+            assert s.pushed() == [b"pmessage", b"__keyevent*", b"__keyevent@0__:evicted", b"k"]
+            other.call("CONFIG", "SET", "maxmemory", 0)
+        c.call("MULTI")
+        assert c.call("EXEC") is None
+
+
 # ---- other people's client ------------------------------------------------------------------------
 
 REDIS_PY = """
@@ -432,6 +449,27 @@ def _():
 @test("redis-py of the index does so too")
 def _():
     redis_py(os.environ.get("KVASIR_CLIENT_PYTHON"))
+
+
+@test("redis-cli prints messages in both protocols")
+def _():
+    if not shutil.which("redis-cli"):
+        raise Skip("redis-cli is not installed")
+    with Server(tcp=False) as server, server.connect() as c:
+        for protocol in "-2", "-3":
+            cli = subprocess.Popen(["redis-cli", "-s", server.socket_path, protocol, "PSUBSCRIBE", "n*"],
+                                   stdout=subprocess.PIPE, text=True)
+            try:
+                wait_until(lambda: c.call("PUBSUB", "NUMPAT") == 1, "it subscribes")
+                assert c.call("PUBLISH", "news", "hello there") == 1
+                lines = "".join(cli.stdout.readline() for _ in range(7)).split("\n")
+                assert lines[:3] == ["psubscribe", "n*", "1"], lines
+                assert lines[3:7] == ["pmessage", "n*", "news", "hello there"], lines
+            finally:
+                cli.kill()
+                cli.wait()
+                cli.stdout.close()
+            wait_until(lambda: c.call("PUBSUB", "NUMPAT") == 0, "it has left")
 
 
 main()
