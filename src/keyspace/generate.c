@@ -230,11 +230,17 @@ static void job_is_done(struct job *job)
         go(g);
 }
 
+/* Over a millisecond: for a job. */
+static bool takes_long(const struct build *build)
+{
+    return build_bytes_to_tokenise(build) > JOB_BYTES || build->n > JOB_ENTRIES;
+}
+
 static void tokenise(struct generation *g, bool in_multi)
 {
     struct build *build = g->build;
     struct jobs *jobs = g->ks->config.jobs;
-    bool is_long = build_bytes_to_tokenise(build) > JOB_BYTES || build->n > JOB_ENTRIES;
+    bool is_long = takes_long(build);
     if (jobs == NULL || !is_long) {
         build_run(build);
         go(g);
@@ -455,36 +461,71 @@ void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct ge
     info->finish = finish;
 }
 
+struct gen_probe {
+    struct keyspace *ks;
+    struct cache_namespace ns;
+    struct build *build;  /* owns */
+    struct entry *prompt; /* owns */
+};
+
+struct gen_probe *gen_probe_begin(struct keyspace *ks, int32_t db, uint64_t user,
+                                  struct bytes prompt, struct bytes role, struct bytes name,
+                                  struct err *err)
+{
+    static const struct stream empty;
+    struct key *key = name.data != NULL ? keys_find(ks, db, name) : NULL;
+    const struct stream *s = key != NULL ? key->stream : &empty;
+    struct gen_request request = {.prompt = prompt, .has_prompt = true, .role = role};
+    struct intake intake = {0};
+    if (ks->config.engine == NULL)
+        return err_null(err, "ERR no model is loaded");
+    if (check_size(&ks->config, prompt, err) < 0 || plan_prompt(ks, s, &request, &intake, err) < 0)
+        return NULL;
+    struct build *build = build_new(&ks->config, s, intake.prompt);
+    if (build == NULL) {
+        entry_put(intake.prompt);
+        return err_null(err, "OOM no memory to walk the entries of the key");
+    }
+    build->is_chat = intake.is_chat;
+    struct gen_probe *probe = xcalloc(1, sizeof *probe);
+    *probe = (struct gen_probe){ks, namespace_of(ks, user), build, intake.prompt};
+    return probe;
+}
+
+bool gen_probe_is_long(const struct gen_probe *probe)
+{
+    return takes_long(probe->build);
+}
+
+void gen_probe_run(struct gen_probe *probe)
+{
+    build_run(probe->build);
+}
+
+int gen_probe_end(struct gen_probe *probe, int32_t *n_tokens, int32_t *n_cached, struct err *err)
+{
+    struct build *build = probe->build;
+    int rc = build->failed ? err_set(err, "%s", build->err.text) : 0;
+    if (rc == 0) {
+        *n_tokens = build->ids.n;
+        *n_cached =
+            engine_probe(probe->ks->config.engine, &probe->ns, build->ids.data, build->ids.n);
+    }
+    build_free(build);
+    entry_put(probe->prompt);
+    xfree(probe);
+    return rc;
+}
+
 int keys_probe(struct keyspace *ks, int32_t db, uint64_t user, struct bytes prompt,
                struct bytes role, struct bytes name, int32_t *n_tokens, int32_t *n_cached,
                struct err *err)
 {
-    static const struct stream empty;
-    struct key *key = name.data != NULL ? keys_find(ks, db, name) : NULL;
-    struct stream *s = key ? key->stream : NULL;
-    struct gen_request request = {.prompt = prompt, .has_prompt = true, .role = role};
-    struct intake intake = {0};
-    if (ks->config.engine == NULL)
-        return err_set(err, "ERR no model is loaded");
-    if (check_size(&ks->config, prompt, err) < 0 ||
-        plan_prompt(ks, s ? s : &empty, &request, &intake, err) < 0)
+    struct gen_probe *probe = gen_probe_begin(ks, db, user, prompt, role, name, err);
+    if (probe == NULL)
         return -1;
-    struct build *build = build_new(&ks->config, s ? s : &empty, intake.prompt);
-    if (build == NULL) {
-        entry_put(intake.prompt);
-        return err_set(err, "OOM no memory to walk the entries of the key");
-    }
-    build->is_chat = intake.is_chat;
-    build_run(build);
-    struct cache_namespace ns = namespace_of(ks, user);
-    int rc = build->failed ? err_set(err, "%s", build->err.text) : 0;
-    if (rc == 0) {
-        *n_tokens = build->ids.n;
-        *n_cached = engine_probe(ks->config.engine, &ns, build->ids.data, build->ids.n);
-    }
-    build_free(build);
-    entry_put(intake.prompt);
-    return rc;
+    gen_probe_run(probe);
+    return gen_probe_end(probe, n_tokens, n_cached, err);
 }
 
 void keyspace_shut_down(struct keyspace *ks)

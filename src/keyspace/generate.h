@@ -92,7 +92,15 @@ struct gen_info {
 void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct gen_info *info);
 
 /* CACHE PROBE: what a GEN with this prompt (and AS role) would find. name data NULL: as on an empty
- * key. Tokenises inside the call. -1: err. */
+ * key. Main thread: begin (NULL: err) and end, which frees it (-1: err); any thread: run, between
+ * the two. A long one, which takes over a millisecond, is for a job. */
+struct gen_probe *gen_probe_begin(struct keyspace *ks, int32_t db, uint64_t user,
+                                  struct bytes prompt, struct bytes role, struct bytes name,
+                                  struct err *err);
+bool gen_probe_is_long(const struct gen_probe *probe);
+void gen_probe_run(struct gen_probe *probe);
+int gen_probe_end(struct gen_probe *probe, int32_t *n_tokens, int32_t *n_cached, struct err *err);
+/* All of it inside the call. */
 int keys_probe(struct keyspace *ks, int32_t db, uint64_t user, struct bytes prompt,
                struct bytes role, struct bytes name, int32_t *n_tokens, int32_t *n_cached,
                struct err *err);

@@ -1,14 +1,20 @@
 /* cmd_cache.c - CACHE, TOKENIZE, DETOKENIZE: what the cache holds, and texts as token ids.
  *
  * A long text is tokenised by a job thread while the client is parked, so that nobody else waits for
- * it; inside MULTI it is done at once, because EXEC cannot wait. The job knows the client by its
+ * it, and so is the prompt of a CACHE PROBE; inside MULTI it is done at once, because EXEC cannot
+ * wait, and what would take long there is refused. The job knows the client by its
  * number, not by pointer: a client that has gone is simply not found. */
 #include "base/mem.h"
 #include "keyspace/generate.h"
 #include "server/command.h"
 #include "server/server.h"
 
-enum { JOB_BYTES = 4096 }; /* above: about a millisecond of work */
+enum {
+    JOB_BYTES = 2048,   /* of text; above: over a millisecond of work at 2 MB/s */
+    JOB_IDS = 4096,     /* to decode, and a few hundred microseconds */
+    EXEC_BYTES = 65536, /* inside MULTI, where nobody else is served meanwhile */
+    EXEC_IDS = 65536,
+};
 
 static bool has_model(struct client *c)
 {
@@ -17,79 +23,117 @@ static bool has_model(struct client *c)
     return c->server->engine != NULL;
 }
 
-/* ---- TOKENIZE --------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------- */
 
-struct tokenize {
+/* What a job does for a parked client. The reply is written where the work is done: a million ids are
+ * milliseconds of formatting, too. */
+struct work {
     struct job job; /* first */
     struct server *server;
     uint64_t client_id;
     const struct tokenizer *tokenizer; /* borrowed; outlives the jobs */
     bool special;
-    struct str text; /* owns */
-    struct ids ids;  /* owns */
+    struct str text;         /* owns */
+    struct ids ids;          /* owns */
+    struct gen_probe *probe; /* owns; CACHE PROBE */
+    struct reply reply;      /* writes into `out` */
+    struct str out;          /* owns */
 };
 
-static void reply_ids(struct client *c, const struct ids *ids)
+static struct work *work_new(struct client *c)
 {
-    reply_array(&c->reply, ids->n);
-    for (int32_t i = 0; i < ids->n; i++)
-        reply_int(&c->reply, ids->data[i]);
+    struct work *w = xcalloc(1, sizeof *w);
+    w->server = c->server;
+    w->client_id = c->id;
+    w->tokenizer = c->server->served.tokenizer;
+    w->reply =
+        (struct reply){.out = &w->out, .protocol = c->reply.protocol, .limit = c->reply.limit};
+    return w;
+}
+
+static void work_free(struct work *w)
+{
+    str_free(&w->text);
+    ids_free(&w->ids);
+    str_free(&w->out);
+    xfree(w);
+}
+
+static void answer(struct client *c, const struct work *w)
+{
+    client_answer_begin(c);
+    reply_raw(&c->reply, bytes_of(&w->out));
+    client_answer_end(c);
+    client_unblock(c);
+}
+
+static void work_done(struct job *job)
+{
+    struct work *w = (struct work *)job;
+    LIST_FOREACH(&w->server->clients, node, next) {
+        struct client *c = LIST_ITEM(node, struct client, node);
+        if (c->id == w->client_id && c->blocked == BLOCK_JOB)
+            answer(c, w);
+    }
+    work_free(w);
+}
+
+static void work_submit(struct client *c, struct work *w, void (*run)(struct job *job),
+                        void (*done)(struct job *job))
+{
+    w->job.run = run;
+    w->job.done = done;
+    c->blocked = BLOCK_JOB;
+    jobs_submit(c->server->jobs, &w->job);
+}
+
+/* ---- TOKENIZE, DETOKENIZE --------------------------------------------------------------------- */
+
+static void tokenize(struct reply *r, const struct tokenizer *t, struct bytes text, bool special)
+{
+    struct ids ids = {0};
+    tokenizer_encode(t, text, special, &ids);
+    reply_array(r, ids.n);
+    for (int32_t i = 0; i < ids.n; i++)
+        reply_int(r, ids.data[i]);
+    ids_free(&ids);
 }
 
 static void tokenize_run(struct job *job)
 {
-    struct tokenize *t = (struct tokenize *)job;
-    tokenizer_encode(t->tokenizer, bytes_of(&t->text), t->special, &t->ids);
+    struct work *w = (struct work *)job;
+    reply_begin(&w->reply);
+    tokenize(&w->reply, w->tokenizer, bytes_of(&w->text), w->special);
+    reply_end(&w->reply);
 }
 
-static void tokenize_done(struct job *job)
+/* EXEC cannot wait, and everybody waits for EXEC. */
+static bool fits_exec(struct client *c, const char *what, size_t n, size_t max)
 {
-    struct tokenize *t = (struct tokenize *)job;
-    LIST_FOREACH(&t->server->clients, node, next) {
-        struct client *c = LIST_ITEM(node, struct client, node);
-        if (c->id != t->client_id || c->blocked != BLOCK_JOB)
-            continue;
-        client_answer_begin(c);
-        reply_ids(c, &t->ids);
-        client_answer_end(c);
-        client_unblock(c);
-    }
-    str_free(&t->text);
-    ids_free(&t->ids);
-    xfree(t);
-}
-
-static void tokenize_later(struct client *c, struct bytes text, bool special)
-{
-    struct tokenize *t = xcalloc(1, sizeof *t);
-    t->job.run = tokenize_run;
-    t->job.done = tokenize_done;
-    t->server = c->server;
-    t->client_id = c->id;
-    t->tokenizer = c->server->served.tokenizer;
-    t->special = special;
-    str_append(&t->text, text.data, text.len);
-    c->blocked = BLOCK_JOB;
-    jobs_submit(c->server->jobs, &t->job);
+    if (!c->in_exec || n <= max)
+        return true;
+    reply_error(&c->reply, "ERR %zu %s are too many inside MULTI, at most %zu", n, what, max);
+    return false;
 }
 
 static void run_tokenize(struct client *c, const struct request *q)
 {
     bool special = q->n_args == 3 && bytes_equal_nocase(q->args[2], "special");
+    struct bytes text = q->args[1];
     if (q->n_args > 2 && !special) {
         reply_syntax_error(&c->reply);
         return;
     }
-    if (!has_model(c))
+    if (!has_model(c) || !fits_exec(c, "bytes", text.len, EXEC_BYTES))
         return;
-    if (q->args[1].len > JOB_BYTES && !c->in_exec) {
-        tokenize_later(c, q->args[1], special);
+    if (text.len <= JOB_BYTES || c->in_exec) {
+        tokenize(&c->reply, c->server->served.tokenizer, text, special);
         return;
     }
-    struct ids ids = {0};
-    tokenizer_encode(c->server->served.tokenizer, q->args[1], special, &ids);
-    reply_ids(c, &ids);
-    ids_free(&ids);
+    struct work *w = work_new(c);
+    w->special = special;
+    str_append(&w->text, text.data, text.len);
+    work_submit(c, w, tokenize_run, work_done);
 }
 
 /* False: an error was written. */
@@ -113,18 +157,37 @@ static bool parse_ids(struct client *c, const struct request *q, int32_t n_vocab
 }
 
 /* Control tokens are spelled out: TOKENIZE with SPECIAL gives the ids back. */
+static void detokenize(struct reply *r, const struct tokenizer *t, const struct ids *ids)
+{
+    struct str text = {0};
+    tokenizer_decode(t, ids->data, ids->n, true, &text);
+    reply_bulk(r, bytes_of(&text));
+    str_free(&text);
+}
+
+static void detokenize_run(struct job *job)
+{
+    struct work *w = (struct work *)job;
+    reply_begin(&w->reply);
+    detokenize(&w->reply, w->tokenizer, &w->ids);
+    reply_end(&w->reply);
+}
+
 static void run_detokenize(struct client *c, const struct request *q)
 {
-    if (!has_model(c))
+    if (!has_model(c) || !fits_exec(c, "ids", (size_t)q->n_args - 1, EXEC_IDS))
         return;
     const struct tokenizer *t = c->server->served.tokenizer;
     struct ids ids = {0};
-    struct str text = {0};
-    if (parse_ids(c, q, tokenizer_n_vocab(t), &ids)) {
-        tokenizer_decode(t, ids.data, ids.n, true, &text);
-        reply_bulk(&c->reply, bytes_of(&text));
+    bool is_ok = parse_ids(c, q, tokenizer_n_vocab(t), &ids);
+    if (is_ok && ids.n > JOB_IDS && !c->in_exec) {
+        struct work *w = work_new(c);
+        w->ids = ids;
+        work_submit(c, w, detokenize_run, work_done);
+        return;
     }
-    str_free(&text);
+    if (is_ok)
+        detokenize(&c->reply, t, &ids);
     ids_free(&ids);
 }
 
@@ -190,6 +253,35 @@ static bool probe_parse(const struct request *q, struct probe *p)
     return true;
 }
 
+/* Main thread: the cache is asked. */
+static void probe_end(struct reply *r, struct gen_probe *probe)
+{
+    int32_t n_tokens, n_cached;
+    struct err err;
+    if (gen_probe_end(probe, &n_tokens, &n_cached, &err) < 0) {
+        reply_err(r, &err);
+        return;
+    }
+    reply_array(r, 2);
+    reply_int(r, n_tokens);
+    reply_int(r, n_cached);
+}
+
+static void probe_run(struct job *job)
+{
+    struct work *w = (struct work *)job;
+    gen_probe_run(w->probe);
+}
+
+static void probe_done(struct job *job)
+{
+    struct work *w = (struct work *)job;
+    reply_begin(&w->reply);
+    probe_end(&w->reply, w->probe);
+    reply_end(&w->reply);
+    work_done(job);
+}
+
 static void run_cache_probe(struct client *c, const struct request *q)
 {
     struct probe p;
@@ -197,18 +289,23 @@ static void run_cache_probe(struct client *c, const struct request *q)
         reply_syntax_error(&c->reply);
         return;
     }
-    if (!has_model(c))
+    if (!has_model(c) || !fits_exec(c, "bytes", q->args[2].len, EXEC_BYTES))
         return;
-    int32_t n_tokens, n_cached;
     struct err err;
-    if (keys_probe(c->server->keys, c->db, c->user, q->args[2], p.role, p.key, &n_tokens, &n_cached,
-                   &err) < 0) {
+    struct gen_probe *probe =
+        gen_probe_begin(c->server->keys, c->db, c->user, q->args[2], p.role, p.key, &err);
+    if (!probe) {
         reply_err(&c->reply, &err);
         return;
     }
-    reply_array(&c->reply, 2);
-    reply_int(&c->reply, n_tokens);
-    reply_int(&c->reply, n_cached);
+    if (gen_probe_is_long(probe) && !c->in_exec) {
+        struct work *w = work_new(c);
+        w->probe = probe;
+        work_submit(c, w, probe_run, probe_done);
+        return;
+    }
+    gen_probe_run(probe);
+    probe_end(&c->reply, probe);
 }
 
 static bool find_probe_key(const struct request *q, struct key_positions *positions)

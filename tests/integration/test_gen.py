@@ -107,15 +107,41 @@ def _(server, c):
     text = "hello world " * 20000
     direct = c.call("TOKENIZE", text)
     assert len(direct) > 20000
+    short = text[:60000]
     c.call("MULTI")
+    c.call("TOKENIZE", short)
     c.call("TOKENIZE", text)
-    assert c.call("EXEC")[0] == direct
+    replies = c.call("EXEC")
+    assert replies[0] == c.call("TOKENIZE", short)
+    assert str(replies[1]) == "ERR 240000 bytes are too many inside MULTI, at most 65536", replies[1]
+    assert c.call("DETOKENIZE", *direct) == text.encode()
     gone = server.connect()
     gone.send("TOKENIZE", text)
     gone.close()
     c.send("TOKENIZE", text)
     c.send("PING")
     assert c.receive() == direct and c.receive() == "PONG"
+
+
+@test("a long CACHE PROBE runs beside the loop and says the same as inside MULTI; its key may go meanwhile")
+@with_model()
+def _(server, c):
+    long = "some words to count " * 110
+    c.call("GEN", "w", long, "MAXTOKENS", 1)
+    c.call("GEN", "k", "hello", "MAXTOKENS", 1)
+    for args in ((long,), (long, "KEY", "k"), (long, "AS", "user")):
+        direct = c.call("CACHE", "PROBE", *args)
+        c.call("MULTI")
+        c.call("CACHE", "PROBE", *args)
+        assert c.call("EXEC") == [direct] and direct[0] > 100, direct
+    assert c.call("CACHE", "PROBE", long)[1] > 100
+    with server.connect() as other:
+        other.send("CACHE", "PROBE", long, "KEY", "k")
+        c.call("DEL", "k")
+        assert other.receive()[0] > 100
+        other.send("CACHE", "PROBE", long)
+    assert c.error("CACHE", "PROBE", "x" * 2_000_000).startswith("ERR a prompt of 2000000 bytes can never fit")
+    assert c.call("DEBUG", "AUDIT") == "OK"
 
 
 @test("CACHE PROBE, INFO and CLEAR tell what is shared")
