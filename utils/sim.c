@@ -260,10 +260,13 @@ static int run_policies(const struct arguments *a, const struct sim_setup *setup
         if (sim_run(sim_policies[k], setup, load, &r, err))
             return -1;
         const double *s = r.shares;
-        sim_table_row(t, "%s\t%d\t%.4f\t%.4f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%lld",
+        sim_table_row(t, "%s\t%d\t%.4f\t%.4f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%lld",
                       sim_policies[k]->name, r.n_ended, r.latency_s, r.latency_p90_s, r.mean_batch,
                       r.tokens_per_s, 100 * s[SHARE_RUNNING], 100 * s[SHARE_CACHED],
                       100 * s[SHARE_RESERVED], 100 * s[SHARE_INTERNAL], 100 * s[SHARE_EXTERNAL],
+                      r.totals.prompt_tokens > 0
+                          ? 100. * (double)r.totals.cached_tokens / (double)r.totals.prompt_tokens
+                          : 0,
                       (long long)r.totals.preemptions);
     }
     return 0;
@@ -287,24 +290,25 @@ static int run_once(const struct arguments *a, struct err *err)
         (void)mkdir(a->options.folder, 0777);
     sim_table_begin(&t, "run", a->trace ? a->trace : a->load,
                     "policy\trequests\ts/token\tp90\tbatch\ttokens/s\trunning %\tcached %\t"
-                    "reserved %\tinternal %\texternal %\tpreempted");
+                    "reserved %\tinternal %\texternal %\tfound %\tpreempted");
     int rc = run_policies(a, &setup, &load, &t, err);
     sim_load_free(&load);
     return sim_table_end(&t, rc ? NULL : a->options.folder, err) || rc ? -1 : 0;
 }
 
-/* $KVASIR_WORKLOADS, or beside the source tree, seen from there or from a build folder in it. NULL:
- * none of them is there. */
+/* $KVASIR_WORKLOADS; where that is not set, beside the source tree, seen from there or from a build
+ * folder in it. NULL: there is none. */
 static const char *find_traces(struct str *path)
 {
-    const char *const roots[] = {getenv("KVASIR_WORKLOADS"), "../shared/workloads",
-                                 "../../shared/workloads"};
+    const char *workloads = getenv("KVASIR_WORKLOADS");
+    const char *const roots[] = {workloads ? workloads : "../shared/workloads",
+                                 workloads ? workloads : "../../shared/workloads"};
     struct stat info;
 
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         str_clear(path);
-        str_printf(path, "%s/traces", roots[i] ? roots[i] : "");
-        if (roots[i] && stat(path->data, &info) == 0 && S_ISDIR(info.st_mode))
+        str_printf(path, "%s/traces", roots[i]);
+        if (stat(path->data, &info) == 0 && S_ISDIR(info.st_mode))
             return path->data;
     }
     return NULL;

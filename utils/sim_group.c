@@ -1,18 +1,16 @@
-/* sim_group.c - the blocks of branches and beams, on the real cache.
+/* sim_group.c - the blocks of beams, on the real cache.
  *
- * A group computes its prompt in one table, lets every branch take that table (cache_share), and
- * each branch then writes on: the half-filled last block is copied by whoever writes first. Here
- * this is done with the cache's own calls and no engine, one group after the other; every step
+ * A group computes its prompt in one table, lets every beam take that table (cache_share), and each
+ * beam then writes on: the half-filled last block is copied by whoever writes first. The engine has
+ * no beams yet, so this is done with the cache's own calls, one group after the other; every step
  * counts what the tables name and what the pool holds.
  *
- * Samples go their own ways, all to the length that the request has: a trace holds one length a
- * request, and the paper forces it. Beams need a model of who survives: a beam search over a random
- * model. Each beam's next logits are independent normal numbers, their log-softmax is added to its
- * score, and the best `width` of all candidates go on; a beam without a successor frees what only
- * it used. One deviation serves all widths and workloads: it says how sure of itself the model is.
- * With little of it one beam soon takes over, with much the first beams never end. Drawing it anew
- * for every request, from a log-normal, was tried: no nearer to the published savings, and a
- * parameter more. */
+ * Who survives is a beam search over a random model: each beam's next logits are independent normal
+ * numbers, their log-softmax is added to its score, and the best `width` of all candidates go on; a
+ * beam without a successor frees what only it used. One deviation serves all widths and workloads:
+ * it says how sure of itself the model is. With little of it one beam soon takes over, with much
+ * the first beams never end. Drawing it anew for every request, from a log-normal, was tried: no
+ * nearer to the published savings, and a parameter more. */
 #include "utils/sim_group.h"
 
 #include <math.h>
@@ -23,7 +21,7 @@
 
 enum { CONTEXT = 2048 };
 
-struct branch {
+struct beam {
     struct block_table table;
     int32_t ids[CONTEXT + 1];
     int32_t n_ids, n_left;
@@ -34,29 +32,29 @@ struct group {
     struct cache *cache;
     struct cache_namespace ns;
     struct cache_owner owner;
-    struct branch *branches[SIM_MAX_BRANCHES]; /* [n] owns */
+    struct beam *beams[SIM_MAX_BEAMS]; /* [n] owns */
     int32_t n;
     struct rng random;
 };
 
-static struct branch *branch_open(struct group *g)
+static struct beam *beam_open(struct group *g)
 {
-    struct branch *b = xcalloc(1, sizeof *b);
+    struct beam *b = xcalloc(1, sizeof *b);
 
     cache_open(g->cache, &b->table, &g->ns, &g->owner, CONTEXT / cache_block_size(g->cache) + 1);
     return b;
 }
 
-static void branch_close(struct group *g, struct branch *b)
+static void beam_close(struct group *g, struct beam *b)
 {
     cache_release(g->cache, &b->table, b->ids);
     cache_close(g->cache, &b->table);
     xfree(b);
 }
 
-static struct branch *branch_fork(struct group *g, const struct branch *from)
+static struct beam *beam_fork(struct group *g, const struct beam *from)
 {
-    struct branch *b = branch_open(g);
+    struct beam *b = beam_open(g);
 
     memcpy(b->ids, from->ids, (size_t)from->n_ids * sizeof *b->ids);
     b->n_ids = from->n_ids;
@@ -72,7 +70,7 @@ static int32_t draw_id(struct group *g)
 }
 
 /* The prompt's K/V, computed in one step by the first branch. */
-static void prefill(struct group *g, struct branch *b, int32_t n_prompt)
+static void prefill(struct group *g, struct beam *b, int32_t n_prompt)
 {
     struct cache_found found;
     struct cache_copy copy;
@@ -87,17 +85,17 @@ static void prefill(struct group *g, struct branch *b, int32_t n_prompt)
     cache_advance(g->cache, &b->table, b->ids, n_prompt - b->table.computed);
 }
 
-/* One step: every branch writes its newest token. Two of them may copy the same block: all copies
+/* One step: every beam writes its newest token. Two of them may copy the same block: all copies
  * are asked for before any is done. */
 static void decode(struct group *g, struct sim_sharing *sharing)
 {
-    struct cache_copy copies[SIM_MAX_BRANCHES];
+    struct cache_copy copies[SIM_MAX_BEAMS];
     struct cache_stats stats;
 
     for (int32_t i = 0; i < g->n; i++)
-        cache_write_room(g->cache, &g->branches[i]->table, &copies[i]);
+        cache_write_room(g->cache, &g->beams[i]->table, &copies[i]);
     for (int32_t i = 0; i < g->n; i++) {
-        struct branch *b = g->branches[i];
+        struct beam *b = g->beams[i];
         cache_copy_done(g->cache, &copies[i]);
         sharing->copies += copies[i].n_tokens > 0;
         cache_landed(g->cache, &b->table);
@@ -108,27 +106,10 @@ static void decode(struct group *g, struct sim_sharing *sharing)
     sharing->physical += stats.used_blocks;
 }
 
-static void push_id(struct branch *b, int32_t id)
+static void push_id(struct beam *b, int32_t id)
 {
     b->ids[b->n_ids++] = id;
     b->n_left--;
-}
-
-/* Every sample goes on by a token of its own; those that are complete leave. */
-static void go_on_apart(struct group *g)
-{
-    int32_t n_kept = 0;
-
-    for (int32_t i = 0; i < g->n; i++) {
-        struct branch *b = g->branches[i];
-        if (b->n_left == 0) {
-            branch_close(g, b);
-            continue;
-        }
-        push_id(b, draw_id(g));
-        g->branches[n_kept++] = b;
-    }
-    g->n = n_kept;
 }
 
 /* ---- beams ---------------------------------------------------------------------------------- */
@@ -163,7 +144,7 @@ static int32_t keep_best(struct candidate *best, int32_t n, int32_t n_max, struc
     return n;
 }
 
-static int32_t choose(struct group *g, int32_t width, struct candidate best[SIM_MAX_BRANCHES])
+static int32_t choose(struct group *g, int32_t width, struct candidate best[SIM_MAX_BEAMS])
 {
     int32_t n = 0;
 
@@ -174,7 +155,7 @@ static int32_t choose(struct group *g, int32_t width, struct candidate best[SIM_
             sum += exp(logits[k]);
         for (int k = 0; k < SIM_BEAM_CANDIDATES; k++)
             n = keep_best(best, n, width,
-                          (struct candidate){g->branches[i]->score + logits[k] - log(sum), i});
+                          (struct candidate){g->beams[i]->score + logits[k] - log(sum), i});
     }
     return n;
 }
@@ -182,23 +163,23 @@ static int32_t choose(struct group *g, int32_t width, struct candidate best[SIM_
 /* The survivors' first successor keeps the table, the others fork it; then the rest goes. */
 static void survive(struct group *g, int32_t width)
 {
-    struct candidate best[SIM_MAX_BRANCHES];
-    struct branch *next[SIM_MAX_BRANCHES];
-    bool is_kept[SIM_MAX_BRANCHES] = {false};
+    struct candidate best[SIM_MAX_BEAMS];
+    struct beam *next[SIM_MAX_BEAMS];
+    bool is_kept[SIM_MAX_BEAMS] = {false};
     int32_t n = choose(g, width, best);
 
     for (int32_t i = 0; i < n; i++) {
         int32_t parent = best[i].parent;
-        next[i] = is_kept[parent] ? branch_fork(g, g->branches[parent]) : g->branches[parent];
+        next[i] = is_kept[parent] ? beam_fork(g, g->beams[parent]) : g->beams[parent];
         is_kept[parent] = true;
     }
     for (int32_t i = 0; i < g->n; i++)
         if (!is_kept[i])
-            branch_close(g, g->branches[i]);
+            beam_close(g, g->beams[i]);
     for (int32_t i = 0; i < n; i++) {
         next[i]->score = best[i].score;
         push_id(next[i], draw_id(g));
-        g->branches[i] = next[i];
+        g->beams[i] = next[i];
     }
     g->n = n;
 }
@@ -207,23 +188,13 @@ static void survive(struct group *g, int32_t width)
 
 static void run_beams(struct group *g, int32_t width, int32_t n_output, struct sim_sharing *sharing)
 {
-    g->branches[0]->n_left = n_output;
+    g->beams[0]->n_left = n_output;
     for (int32_t i = 0; i < n_output; i++) {
         survive(g, width);
         decode(g, sharing);
     }
     for (int32_t i = 0; i < g->n; i++)
-        branch_close(g, g->branches[i]);
-}
-
-static void run_samples(struct group *g, int32_t width, int32_t n_output,
-                        struct sim_sharing *sharing)
-{
-    g->branches[0]->n_left = n_output;
-    for (; g->n < width; g->n++)
-        g->branches[g->n] = branch_fork(g, g->branches[0]);
-    for (go_on_apart(g); g->n > 0; go_on_apart(g))
-        decode(g, sharing);
+        beam_close(g, g->beams[i]);
 }
 
 static int32_t draw_output(struct sim_lengths *d, int32_t n_prompt, struct rng *r)
@@ -232,14 +203,14 @@ static int32_t draw_output(struct sim_lengths *d, int32_t n_prompt, struct rng *
     return n < CONTEXT - n_prompt ? n : CONTEXT - n_prompt;
 }
 
-void sim_group_run(const struct sim_workload *w, int32_t width, bool is_beam, int32_t n_groups,
+void sim_group_run(const struct sim_workload *w, int32_t width, int32_t n_groups,
                    int32_t block_size, uint64_t seed, struct sim_sharing *sharing)
 {
     struct sim_lengths in = {.mean = w->prompt_mean, .sigma = w->sigma, .cut = CONTEXT / 2};
     struct sim_lengths out = {.mean = w->output_mean, .sigma = w->sigma, .cut = CONTEXT};
     struct rng lengths = rng_from(seed);
 
-    ASSERT(width >= 1 && width <= SIM_MAX_BRANCHES);
+    ASSERT(width >= 1 && width <= SIM_MAX_BEAMS);
     *sharing = (struct sim_sharing){0};
     sim_lengths_fit(&in);
     sim_lengths_fit(&out);
@@ -250,13 +221,10 @@ void sim_group_run(const struct sim_workload *w, int32_t width, bool is_beam, in
         int32_t n_prompt = sim_lengths_draw(&in, &lengths);
         int32_t n_output = draw_output(&out, n_prompt, &lengths);
         g.owner = (struct cache_owner){0};
-        g.branches[0] = branch_open(&g);
+        g.beams[0] = beam_open(&g);
         g.n = 1;
-        prefill(&g, g.branches[0], n_prompt);
-        if (is_beam)
-            run_beams(&g, width, n_output, sharing);
-        else
-            run_samples(&g, width, n_output, sharing);
+        prefill(&g, g.beams[0], n_prompt);
+        run_beams(&g, width, n_output, sharing);
         cache_clear(g.cache);
     }
     cache_free(g.cache);

@@ -1,4 +1,4 @@
-/* sim_group.h - the blocks of branches and beams, on the real cache. */
+/* sim_group.h - the blocks of beams, on the real cache. */
 #ifndef UTILS_SIM_GROUP_H
 #define UTILS_SIM_GROUP_H
 
@@ -6,9 +6,9 @@
 #include "base/rng.h"
 #include "utils/sim_load.h"
 
-enum { SIM_MAX_BRANCHES = 16 };
+enum { SIM_MAX_BEAMS = 16 };
 
-/* Of all groups, summed over all steps: blocks that branches would hold if nobody shared, and
+/* Of all groups, summed over all steps: blocks that beams would hold if nobody shared, and
  * blocks that are held. */
 struct sim_sharing {
     double logical, physical;
@@ -19,9 +19,8 @@ struct sim_sharing {
 #define SIM_BEAM_DEVIATION 8.0
 enum { SIM_BEAM_CANDIDATES = 32 };
 
-/* n_groups groups of `width` branches over prompts and outputs of the workload. is_beam: of all
- * candidates the best survive; else every branch goes its own way. */
-void sim_group_run(const struct sim_workload *w, int32_t width, bool is_beam, int32_t n_groups,
+/* n_groups groups of `width` beams over prompts and outputs of the workload. */
+void sim_group_run(const struct sim_workload *w, int32_t width, int32_t n_groups,
                    int32_t block_size, uint64_t seed, struct sim_sharing *sharing);
 
 #endif

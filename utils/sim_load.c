@@ -50,13 +50,14 @@ static int32_t token_of(uint64_t stream, uint64_t at)
     return 1 + (int32_t)(mix(mix(stream + 0x9e3779b97f4a7c15u) + at) % (SIM_VOCAB - 1));
 }
 
-int32_t sim_token(const struct sim_request *r, int32_t position)
+int32_t sim_token(const struct sim_request *r, int32_t branch, int32_t position)
 {
     if (position < r->n_shared)
         return token_of(SIM_SHARED_STREAM, (uint64_t)position);
     if (r->blocks && position < r->n_prompt)
         return token_of(1ull << 40 | (uint64_t)r->blocks[position / 16], (uint64_t)(position % 16));
-    return token_of(r->stream, (uint64_t)r->offset + (uint64_t)position);
+    uint64_t stream = r->stream + (position < r->n_prompt ? 0 : (uint64_t)branch << 48);
+    return token_of(stream, (uint64_t)r->offset + (uint64_t)position);
 }
 
 void sim_load_free(struct sim_load *l)

@@ -17,13 +17,14 @@ enum { SIM_VOCAB = 4096, SIM_SHARED_STREAM = 1, SIM_FIRST_STREAM = 2 };
 struct sim_request {
     int64_t arrival_us, end_us; /* end_us: filled by the policy; 0 until then */
     int32_t n_prompt, n_output;
-    int32_t n_shared; /* leading tokens that come from SIM_SHARED_STREAM */
-    int32_t offset;   /* of the first token in its stream */
+    int32_t n_branches; /* samples of the answer, each of n_output tokens; 0: one */
+    int32_t n_shared;   /* leading tokens that come from SIM_SHARED_STREAM */
+    int32_t offset;     /* of the first token in its stream */
     uint64_t stream;
     const int32_t *blocks; /* [ceil(n_prompt / 16)] borrows from the load: recorded ids of the
                               prompt's blocks; NULL when the stream gives them */
 };
-int32_t sim_token(const struct sim_request *r, int32_t position);
+int32_t sim_token(const struct sim_request *r, int32_t branch, int32_t position);
 
 struct sim_load {
     struct sim_request *requests; /* [n] owns; in order of arrival */

@@ -80,6 +80,9 @@ static int orca_submit(struct sim_batch *b, struct sim_request *r, int64_t now_u
     int32_t order = sim_buddy_order(n);
 
     (void)now_us;
+    if (r->n_branches > 1)
+        return err_set(err, "%s makes one answer a request, not %d", b->policy->name,
+                       r->n_branches);
     if (r->n_prompt + r->n_output > n || 1 << order > o->setup.model->slots)
         return err_set(err, "%s reserves %d slots for %d + %d tokens, there are %d in one run",
                        b->policy->name, n, r->n_prompt, r->n_output, o->setup.model->slots);

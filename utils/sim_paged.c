@@ -81,7 +81,7 @@ static void runner_launch(struct runner *r, const struct plan *plan)
     for (int32_t i = 0; i < plan->n_samples; i++) {
         const struct plan_sample *sample = &plan->samples[i];
         const struct sim_request *request = (const void *)(uintptr_t)sample->seed;
-        s->samples[i] = (struct chosen){.id = sim_token(request, sample->position)};
+        s->samples[i] = (struct chosen){.id = sim_token(request, sample->branch, sample->position)};
     }
 }
 
@@ -170,7 +170,8 @@ static void on_end(void *owner, const struct gen_end *end)
     struct sim_request *r = owner;
 
     ASSERT(end->finish == GEN_LENGTH && end->n_generated == r->n_output);
-    r->end_us = clock_now_us() - MONO_US;
+    if (end->is_last)
+        r->end_us = clock_now_us() - MONO_US;
 }
 
 static int paged_submit(struct sim_batch *b, struct sim_request *r, int64_t now_us, struct err *err)
@@ -183,8 +184,9 @@ static int paged_submit(struct sim_batch *b, struct sim_request *r, int64_t now_
     struct gen *gen;
 
     for (int32_t i = 0; i < r->n_prompt; i++)
-        ids[i] = sim_token(r, i);
+        ids[i] = sim_token(r, 0, i);
     options.max_tokens = r->n_output;
+    options.n_branches = r->n_branches;
     options.ignore_eos = true;
     options.seed = (uint64_t)(uintptr_t)r; /* comes back with every sample of it */
     clock_freeze(WALL_MS + now_us / 1000, MONO_US + now_us);
@@ -232,6 +234,8 @@ static void count_shares(struct paged *p, const struct engine_stats *stats, stru
     for (int i = 0; i < SHARE_EXTERNAL; i++)
         shares[SHARE_EXTERNAL] -= shares[i];
     step->work.kv_tokens = shares[SHARE_RUNNING];
+    step->named_blocks = n_covered / size;
+    step->used_blocks = stats->used_blocks;
 }
 
 static bool paged_step(struct sim_batch *b, int64_t now_us, struct sim_step *step)

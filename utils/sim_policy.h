@@ -25,7 +25,8 @@ enum sim_share {
 struct sim_step {
     struct sim_work work;
     int32_t n_running;
-    int64_t shares[SIM_N_SHARES]; /* when it ends */
+    int64_t named_blocks, used_blocks; /* by block tables; in the pool: less where they share */
+    int64_t shares[SIM_N_SHARES];      /* when it ends */
 };
 
 /* Running totals. */

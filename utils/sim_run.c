@@ -23,7 +23,7 @@ const struct sim_policy *sim_policy_find(const char *name)
 
 struct window {
     int64_t begin_us, end_us;
-    double time_us, batch_us, shares_us[SIM_N_SHARES];
+    double time_us, batch_us, shares_us[SIM_N_SHARES], named_us, used_us;
 };
 
 /* Adds the part of a step that lies in the window. */
@@ -38,6 +38,8 @@ static void window_add(struct window *w, int64_t begin_us, int64_t end_us,
     double t = (double)(to - from);
     w->time_us += t;
     w->batch_us += t * step->n_running;
+    w->named_us += t * (double)step->named_blocks;
+    w->used_us += t * (double)step->used_blocks;
     for (int i = 0; i < SIM_N_SHARES; i++)
         w->shares_us[i] += t * (double)step->shares[i];
 }
@@ -58,7 +60,7 @@ static void summarise(const struct sim_load *load, const struct window *w, int64
         ASSERT(r->end_us > r->arrival_us); /* everything has drained */
         latencies[i] = (double)(r->end_us - r->arrival_us) / 1e6 / r->n_output;
         sum += latencies[i];
-        n_tokens += r->n_output;
+        n_tokens += (double)r->n_output * (r->n_branches > 1 ? r->n_branches : 1);
     }
     qsort(latencies, (size_t)load->n, sizeof *latencies, by_value);
     result->n_ended = load->n;
@@ -67,6 +69,7 @@ static void summarise(const struct sim_load *load, const struct window *w, int64
     result->tokens_per_s = end_us > 0 ? n_tokens / ((double)end_us / 1e6) : 0;
     double whole = w->time_us > 0 ? w->time_us : 1;
     result->mean_batch = w->batch_us / whole;
+    result->saved_part = w->named_us > 0 ? 1 - w->used_us / w->named_us : 0;
     for (int i = 0; i < SIM_N_SHARES; i++)
         result->shares[i] = w->shares_us[i] / whole / slots;
     xfree(latencies);

@@ -9,6 +9,7 @@ struct sim_result {
     double latency_p90_s;
     double mean_batch;           /* running requests, over the time of the window */
     double shares[SIM_N_SHARES]; /* parts of the K/V memory, the same; their sum is 1 */
+    double saved_part;           /* of the blocks that tables name: shared with another table */
     double tokens_per_s;         /* generated, over the whole run */
     double steps;
     int32_t n_ended;

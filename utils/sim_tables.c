@@ -1,53 +1,90 @@
-/* sim_tables.c - the experiments without a load: branches, beams, swap against recomputation. */
+/* sim_tables.c - the experiments inside a group, and of swap against recomputation. */
 #include "utils/sim_group.h"
 #include "utils/sim_paper.h"
 
 /* ---- E4, E5: sharing inside a group --------------------------------------------------------- */
 
-static int print_sharing(const struct sim_options *o, bool is_beam, const char *const *paper,
-                         struct err *err)
+static const int32_t widths[] = {2, 4, 6};
+enum { N_WIDTHS = 3 };
+
+/* N samples of each answer, through the engine. The rate keeps about half of the memory in use,
+ * whatever N. */
+static int save_by_samples(const struct sim_options *o, const struct sim_workload *w, double rate,
+                           double seconds, double *saved, struct err *err)
 {
-    static const char *const workloads[] = {"alpaca", "sharegpt"};
-    static const int32_t widths[] = {2, 4, 6};
+    for (int i = 0; i < N_WIDTHS; i++) {
+        struct sim_setup setup = sim_setup_of("opt-13b");
+        struct sim_load load =
+            sim_load_draw(w, rate / widths[i], seconds * o->part, setup.model->n_context, o->seed);
+        struct sim_result result;
+        for (int32_t k = 0; k < load.n; k++)
+            load.requests[k].n_branches = widths[i];
+        int rc = sim_run(&sim_paged, &setup, &load, &result, err);
+        sim_load_free(&load);
+        if (rc)
+            return -1;
+        saved[i] = 100 * result.saved_part;
+    }
+    return 0;
+}
+
+static void save_by_beams(const struct sim_options *o, const struct sim_workload *w, double *saved)
+{
+    for (int i = 0; i < N_WIDTHS; i++) {
+        struct sim_sharing s;
+        sim_group_run(w, widths[i], (int32_t)(200 * o->part) + 1, 16, o->seed, &s);
+        saved[i] = 100 * (1 - s.physical / s.logical);
+    }
+}
+
+static void add_row(struct sim_table *t, const char *load, const double *saved, const char *paper)
+{
+    sim_table_row(t, "%s\t%.1f\t%.1f\t%.1f\t%s", load, saved[0], saved[1], saved[2], paper);
+}
+
+static const char sharing_head[] = "load\t2\t4\t6\tpaper, 2 to 6";
+
+static int print_samples(const struct sim_options *o, struct err *err)
+{
+    double alpaca[N_WIDTHS], sharegpt[N_WIDTHS];
     struct sim_table t;
 
-    sim_table_begin(&t, is_beam ? "e5-beams" : "e4-samples",
-                    is_beam ? "E5  beams: blocks saved by sharing, %"
-                            : "E4  parallel samples: blocks saved by sharing, %",
-                    "load\twidth 2\twidth 4\twidth 6\tblocks copied a group (6)\tpaper, 2 to 6");
-    for (int k = 0; k < 2; k++) {
-        double saved[3];
-        struct sim_sharing s;
-        int32_t n_groups = (int32_t)(200 * o->part) + 1;
-        for (int i = 0; i < 3; i++) {
-            sim_group_run(sim_workload_find(workloads[k]), widths[i], is_beam, n_groups, 16,
-                          o->seed, &s);
-            saved[i] = 100 * (1 - s.physical / s.logical);
-        }
-        sim_table_row(&t, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%s", workloads[k], saved[0], saved[1],
-                      saved[2], (double)s.copies / n_groups, paper[k]);
-    }
-    if (is_beam)
-        sim_table_note(&t,
-                       "survival: log-softmax of %d normal logits of deviation %.1f a beam, "
-                       "the best of all go on",
-                       SIM_BEAM_CANDIDATES, SIM_BEAM_DEVIATION);
-    else
-        sim_table_note(&t,
-                       "Alpaca is above at 4 and 6: most of what it shares lies in the few long "
+    if (save_by_samples(o, sim_workload_find("alpaca"), 16, 240, alpaca, err) ||
+        save_by_samples(o, sim_workload_find("sharegpt"), 1.2, 1800, sharegpt, err))
+        return -1;
+    sim_table_begin(&t, "e4-samples", "E4  parallel samples: blocks saved by sharing, %",
+                    sharing_head);
+    add_row(&t, "alpaca", alpaca, "6.1 - 9.8");
+    add_row(&t, "sharegpt", sharegpt, "16.2 - 30.5");
+    sim_table_note(&t, "all samples of a request have its length: a trace holds one, and the paper "
+                       "forces it");
+    sim_table_note(&t, "Alpaca is above at 4 and 6: most of what it shares lies in the few long "
                        "prompts, and one sigma for prompts and outputs has more of them");
-    if (is_beam)
-        sim_table_note(&t, "wide beams over long answers share more here than published: a random "
-                           "model drops beams at one rate for ever, real ones live longer");
+    return sim_table_end(&t, o->folder, err);
+}
+
+static int print_beams(const struct sim_options *o, struct err *err)
+{
+    double saved[N_WIDTHS];
+    struct sim_table t;
+
+    sim_table_begin(&t, "e5-beams", "E5  beams: blocks saved by sharing, %", sharing_head);
+    save_by_beams(o, sim_workload_find("alpaca"), saved);
+    add_row(&t, "alpaca", saved, "37.6 - 55.2");
+    save_by_beams(o, sim_workload_find("sharegpt"), saved);
+    add_row(&t, "sharegpt", saved, "44.3 - 66.3");
+    sim_table_note(&t,
+                   "survival: log-softmax of %d normal logits of deviation %.1f a beam, the best "
+                   "of all go on",
+                   SIM_BEAM_CANDIDATES, SIM_BEAM_DEVIATION);
+    sim_table_note(&t, "wide beams over long answers share more here than published: a random "
+                       "model drops beams at one rate for ever, real ones live longer");
     return sim_table_end(&t, o->folder, err);
 }
 
 int sim_branches(const struct sim_options *o, struct err *err)
 {
-    static const char *const samples[] = {"6.1 - 9.8", "16.2 - 30.5"};
-    static const char *const beams[] = {"37.6 - 55.2", "44.3 - 66.3"};
-
-    return print_sharing(o, false, samples, err) || print_sharing(o, true, beams, err) ? -1 : 0;
+    return print_samples(o, err) || print_beams(o, err) ? -1 : 0;
 }
 
 /* ---- E10: swap against recomputation -------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* test_sim.c - the simulator's parts by themselves: allocator, lengths, costs, policies, sharing. */
+/* test_sim.c - the simulator's parts: allocator, lengths, costs, policies, sharing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,7 +156,7 @@ static void test_same_seed_same_load_other_seed_another(void **state)
     for (int32_t i = 0; i < a.n; i++) {
         assert_int_equal(a.requests[i].arrival_us, b.requests[i].arrival_us);
         assert_int_equal(a.requests[i].n_output, b.requests[i].n_output);
-        assert_int_equal(sim_token(&a.requests[i], 5), sim_token(&b.requests[i], 5));
+        assert_int_equal(sim_token(&a.requests[i], 0, 5), sim_token(&b.requests[i], 0, 5));
     }
     assert_int_not_equal(a.requests[0].arrival_us, c.requests[0].arrival_us);
     sim_load_free(&a);
@@ -170,9 +170,9 @@ static void test_only_the_common_prefix_is_common(void **state)
     int32_t n_equal = 0;
 
     for (int32_t i = 0; i < 80; i++)
-        assert_int_equal(sim_token(&l.requests[0], i), sim_token(&l.requests[1], i));
+        assert_int_equal(sim_token(&l.requests[0], 0, i), sim_token(&l.requests[1], 0, i));
     for (int32_t i = 80; i < 180; i++)
-        n_equal += sim_token(&l.requests[0], i) == sim_token(&l.requests[1], i);
+        n_equal += sim_token(&l.requests[0], 0, i) == sim_token(&l.requests[1], 0, i);
     assert_true(n_equal <= 2);
     sim_load_free(&l);
 }
@@ -192,7 +192,7 @@ static void test_kept_chats_repeat_their_history(void **state)
             n_later++;
             assert_true(b->n_prompt > a->n_prompt || a->n_prompt == 1024);
             for (int32_t p = 0; p < a->n_prompt + a->n_output && p < b->n_prompt; p++)
-                assert_int_equal(sim_token(a, p), sim_token(b, p));
+                assert_int_equal(sim_token(a, 0, p), sim_token(b, 0, p));
         }
     assert_true(n_later > 100);
     sim_load_free(&l);
@@ -224,8 +224,8 @@ static void test_trace_is_read_with_its_blocks(void **state)
     assert_int_equal(l.requests[0].n_output, 10);
     assert_int_equal(l.requests[1].arrival_us, 25000);
     for (int32_t i = 0; i < 32; i++)
-        assert_int_equal(sim_token(&l.requests[0], i), sim_token(&l.requests[1], i));
-    assert_int_not_equal(sim_token(&l.requests[0], 33), sim_token(&l.requests[1], 33));
+        assert_int_equal(sim_token(&l.requests[0], 0, i), sim_token(&l.requests[1], 0, i));
+    assert_int_not_equal(sim_token(&l.requests[0], 0, 33), sim_token(&l.requests[1], 0, 33));
     sim_load_free(&l);
     unlink(path);
     xfree(path);
@@ -445,37 +445,63 @@ static void test_shares_of_every_policy_are_the_whole(void **state)
 
 /* ---- sharing inside a group ----------------------------------------------------------------- */
 
-static void test_one_branch_shares_nothing(void **state)
+/* Part of the blocks saved by `width` samples of answers, one request at a time. */
+static double saved_by_samples(const struct sim_workload *w, int32_t width)
+{
+    struct sim_setup setup = {
+        .model = sim_model_find("opt-13b"), .block_size = 16, .max_running = 64, .max_rows = 2560};
+    struct sim_load l = sim_load_draw(w, 0.5, 200, 2048, 1);
+    struct sim_result r;
+    struct err err = {""};
+
+    for (int32_t i = 0; i < l.n; i++)
+        l.requests[i].n_branches = width;
+    if (sim_run(&sim_paged, &setup, &l, &r, &err))
+        fail_msg("%s", err.text);
+    sim_load_free(&l);
+    return r.saved_part;
+}
+
+/* Prompts of about 500 tokens with few more: N branches name them N times, one copy is there. */
+static void test_samples_share_the_prompt(void **state)
+{
+    struct sim_workload long_prompts = {"prompts", 500, 40, 0.1, 0};
+
+    assert_near(1 + saved_by_samples(&long_prompts, 1), 1, 1e-3);
+    assert_near(saved_by_samples(&long_prompts, 2), 0.5, 0.15);
+    assert_near(saved_by_samples(&long_prompts, 4), 0.75, 0.15);
+}
+
+static void test_reservation_refuses_several_answers(void **state)
+{
+    struct sim_load l = equal_requests(1, 10, 10);
+    struct sim_setup setup = {
+        .model = &small_model, .block_size = 16, .max_running = 64, .max_rows = 1024};
+    struct sim_result r;
+    struct err err = {""};
+
+    l.requests[0].n_branches = 2;
+    assert_int_equal(sim_run(&sim_orca_oracle, &setup, &l, &r, &err), -1);
+    assert_non_null(strstr(err.text, "one answer"));
+    sim_load_free(&l);
+}
+
+static void test_one_beam_shares_nothing(void **state)
 {
     struct sim_sharing s;
 
-    sim_group_run(sim_workload_find("alpaca"), 1, false, 20, 16, 1, &s);
+    sim_group_run(sim_workload_find("alpaca"), 1, 20, 16, 1, &s);
     assert_true(s.physical > 0 && s.physical == s.logical);
     assert_int_equal(s.copies, 0);
-}
-
-/* Prompts of 160 tokens with answers of 1: two branches name 10 or 11 blocks each, and share all
- * full ones. */
-static void test_samples_share_the_prompt(void **state)
-{
-    struct sim_workload long_prompts = {"prompts", 500, 2, 0.1, 0};
-    struct sim_sharing s2, s4;
-
-    sim_group_run(&long_prompts, 2, false, 30, 16, 1, &s2);
-    sim_group_run(&long_prompts, 4, false, 30, 16, 1, &s4);
-    assert_near(1 - s2.physical / s2.logical, 0.5, 0.06);
-    assert_near(1 - s4.physical / s4.logical, 0.75, 0.06);
-    assert_true(s2.copies > 0 && s2.copies <= 30); /* one of two copies the half-filled block */
 }
 
 static void test_beams_share_more_than_samples(void **state)
 {
     for (int32_t width = 2; width <= 6; width += 2) {
-        struct sim_sharing samples, beams;
         const struct sim_workload *w = sim_workload_find("alpaca");
-        sim_group_run(w, width, false, 10, 16, 1, &samples);
-        sim_group_run(w, width, true, 10, 16, 1, &beams);
-        assert_true(beams.physical / beams.logical < samples.physical / samples.logical);
+        struct sim_sharing beams;
+        sim_group_run(w, width, 10, 16, 1, &beams);
+        assert_true(beams.physical / beams.logical < 1 - saved_by_samples(w, width));
         assert_true(beams.physical / beams.logical > 1. / width);
     }
 }
@@ -504,8 +530,9 @@ int main(void)
         cmocka_unit_test(test_paged_finds_a_common_prefix),
         cmocka_unit_test(test_what_never_fits_is_refused),
         cmocka_unit_test(test_shares_of_every_policy_are_the_whole),
-        cmocka_unit_test(test_one_branch_shares_nothing),
         cmocka_unit_test(test_samples_share_the_prompt),
+        cmocka_unit_test(test_reservation_refuses_several_answers),
+        cmocka_unit_test(test_one_beam_shares_nothing),
         cmocka_unit_test(test_beams_share_more_than_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,141 @@
+"""test_sim.py - kvasir-sim as a program: its tables add up, repeat by seed, and name bad options."""
+import os
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.environ.get("KVASIR_BUILD", ".")
+PROGRAM = os.path.join(BUILD, "kvasir-sim")
+POLICIES = ["orca-max", "orca-pow2", "orca-oracle", "paged"]
+
+
+def run(*options, **environment):
+    return subprocess.run([PROGRAM, *options], capture_output=True, text=True,
+                          env={**os.environ, **environment})
+
+
+def table(folder, name):
+    """Rows of a TSV by the head's names, comments left out."""
+    with open(os.path.join(folder, name + ".tsv"), encoding="utf-8") as file:
+        lines = [line.rstrip("\n").split("\t") for line in file if not line.startswith("#")]
+    return [dict(zip(lines[0], line)) for line in lines[1:]]
+
+
+def write_trace(folder, text):
+    path = os.path.join(folder, "trace.tsv")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def test_shares_of_memory_are_the_whole(folder):
+    done = run("--only", "e1", "--part", "0.1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    rows = table(folder, "e1-memory")
+    assert [row["policy"] for row in rows] == POLICIES
+    for row in rows:
+        parts = [float(row[k]) for k in ("running", "cached", "reserved", "internal", "external")]
+        assert all(part >= 0 for part in parts), row
+        assert abs(sum(parts) - 100) < 0.3, row  # five figures of one decimal
+        assert abs(float(row["holds tokens"]) - parts[0] - parts[1]) < 0.11, row
+    held = [float(row["holds tokens"]) for row in rows]
+    assert held == sorted(held), rows  # the order of the paper
+
+
+# The figures that the project promises, on half of the full load.
+def test_paged_holds_tokens_and_batches_as_published(folder):
+    assert run("--only", "e3", "--part", "0.5", "--out", folder).returncode == 0
+    assert float(table(folder, "e1-memory")[-1]["holds tokens"]) >= 96
+    for row in table(folder, "e3-batch-sharegpt"):
+        assert abs(float(row["difference %"])) <= 15, row
+
+
+def test_same_seed_same_tables(folder):
+    outputs = [run("--only", "e4,e5,e10", "--part", "0.02", "--seed", seed).stdout
+               for seed in ("5", "5", "6")]
+    assert outputs[0] == outputs[1] != outputs[2]
+    for words in "E4 ", "E5 ", "E10 ", "paper", "seed 5", "sigma", "deviation":
+        assert words in outputs[0], words
+
+
+def test_one_run_serves_every_policy_the_same_requests(folder):
+    done = run("--rate", "1", "--seconds", "60", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    rows = table(folder, "run")
+    assert [row["policy"] for row in rows] == POLICIES
+    assert len({row["requests"] for row in rows}) == 1
+    one = run("--rate", "1", "--seconds", "60", "--policy", "paged").stdout
+    assert "orca" not in one
+    assert rows[-1]["batch"] in one
+
+
+def test_a_trace_shares_what_its_blocks_say(folder):
+    lines = ["t_ms\tin_tok\tout_tok\tblocks512"]
+    lines += [f"{1000 * i}\t2048\t64\t0-2 {10 + i}" for i in range(20)]
+    path = write_trace(folder, "\n".join(lines) + "\n")
+    done = run("--trace", path, "--scale", "32", "--policy", "paged", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    row = table(folder, "run")[0]
+    assert row["requests"] == "20"
+    assert row["found %"] == "71.2"  # three of four blocks, all but the first time
+
+
+def test_curves_come_with_their_script(folder):
+    done = run("--only", "e10", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    with open(os.path.join(folder, "e10-swap.gp"), encoding="utf-8") as file:
+        assert "e10-swap.svg" in file.read()
+    rows = table(folder, "e10-swap")
+    both = [float(row["both"]) for row in rows]
+    assert both == sorted(both, reverse=True) and both[0] > 3 * both[-1]
+
+
+def test_recorded_traces_are_skipped_aloud_without_a_folder(folder):
+    here = subprocess.run([os.path.abspath(PROGRAM), "--only", "traces"], capture_output=True,
+                          text=True, cwd=folder,
+                          env={**os.environ, "KVASIR_WORKLOADS": os.path.join(folder, "none")})
+    assert here.returncode == 0 and "skipped, no folder of traces" in here.stdout, here.stderr
+    done = run("--only", "traces", "--traces", os.path.join(folder, "none"))
+    assert done.returncode == 1 and "cannot be opened" in done.stderr
+
+
+def test_wrong_options_are_told(folder):
+    bad = write_trace(folder, "in_tok\tout_tok\n1\tx\n")
+    for options, words in [
+        ([], "one of --all, --only, --rate and --trace"),
+        (["--all", "--rate", "1"], "one of --all"),
+        (["--only", "e1,e8"], "--only e8"),
+        (["--rate", "0"], "--rate 0: a number from 0.001 to 1000"),
+        (["--rate", "x"], "--rate x"),
+        (["--rate", "1", "--block", "257"], "--block 257: a number from 1 to 256"),
+        (["--rate", "1", "--model", "gpt-9"], "--model gpt-9: opt-13b"),
+        (["--rate", "1", "--load", "x"], "--load x: sharegpt"),
+        (["--rate", "1", "--policy", "x"], "--policy x: paged"),
+        (["--trace", bad], "line 2: out_tok"),
+        (["--trace", bad + "x"], "cannot be opened"),
+        (["--rate"], "--rate"),
+        (["--frob"], "--frob is not an option"),
+        (["more", "--all"], "\"more\" is not an option"),
+        (["--only", "e10", "--out", os.path.join(folder, "no", "such")], "cannot be written"),
+    ]:
+        done = run(*options)
+        assert done.returncode == 1 and words in done.stderr, (options, done.stderr)
+
+
+def main():
+    tests = [(n, f) for n, f in sorted(globals().items()) if n.startswith("test_")]
+    failed = 0
+    print(f"1..{len(tests)}")
+    for number, (name, test) in enumerate(tests, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(folder)
+                print(f"ok {number} - {name}")
+            except Exception as error:  # one broken case does not hide the others
+                failed += 1
+                print(f"not ok {number} - {name}\n# {error!r}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
