@@ -26,11 +26,16 @@ int64_t clock_mono_us(void)
     return base + atomic_load(&mono_offset_us);
 }
 
-int64_t clock_wall_ms(void)
+int64_t clock_wall_us(void)
 {
     int64_t base =
-        atomic_load(&is_frozen) ? atomic_load(&frozen_wall_ms) : read_us(CLOCK_REALTIME) / 1000;
-    return base + atomic_load(&wall_offset_ms);
+        atomic_load(&is_frozen) ? atomic_load(&frozen_wall_ms) * 1000 : read_us(CLOCK_REALTIME);
+    return base + atomic_load(&wall_offset_ms) * 1000;
+}
+
+int64_t clock_wall_ms(void)
+{
+    return clock_wall_us() / 1000;
 }
 
 void clock_tick(void)

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 int64_t clock_mono_us(void);    /* never steps back; any thread; includes the test offset */
-int64_t clock_wall_ms(void);    /* Unix time; any thread; includes the test offset */
+int64_t clock_wall_us(void);    /* Unix time; any thread; includes the test offset */
+int64_t clock_wall_ms(void);    /* the same in milliseconds */
 
 void clock_tick(void);          /* main thread: refresh the cached pair */
 int64_t clock_now_ms(void);     /* cached wall time, main thread */

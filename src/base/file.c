@@ -145,8 +145,13 @@ int file_replace(const char *path, const void *data, size_t len, struct err *err
     struct str temporary = {0};
     str_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
     const char *step = "create";
-    int rc = -1, fd = open_at(temporary.data, O_WRONLY | O_CREAT | O_TRUNC, 0640);
+    struct stat before;
+    bool has_mode = stat(path, &before) == 0; /* a file that holds a password stays as closed */
+    int rc = -1, fd = open_at(temporary.data, O_WRONLY | O_CREAT | O_TRUNC, has_mode ? 0600 : 0640);
     if (fd < 0)
+        goto out;
+    step = "set the mode of";
+    if (has_mode && fchmod(fd, before.st_mode & 07777) < 0)
         goto out;
     step = "write";
     if (write_all(fd, data, len) < 0)
