@@ -20,6 +20,7 @@ static void has_expired(struct timer *timer)
     struct key *key = LIST_ITEM(timer, struct key, expiry);
     if (key->db->is_flushed || key->removing)
         return; /* it goes already */
+    key->ks->stats.expired++;
     key_remove(key, KEY_EVENT_EXPIRED);
 }
 

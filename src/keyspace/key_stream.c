@@ -215,7 +215,6 @@ int64_t keys_read(struct key *key, struct stream_id after, int64_t count, entry_
     size_t i = stream_id_next(&from) ? stream_find(s, from) : s->n;
     int32_t piece = pieces_above(pieces, after), n_pieces = 0;
     int64_t n = 0;
-    key_touch(key);
     for (; (count <= 0 || n < count) && (i < s->n || piece < pieces->n); n++) {
         if (i == s->n || (piece < pieces->n &&
                           stream_id_compare(pieces->items[piece].id, stream_entry(s, i)->id) < 0)) {

@@ -73,6 +73,11 @@ struct keyspace_config *keyspace_options(struct keyspace *ks)
     return &ks->config;
 }
 
+struct keyspace_stats *keyspace_stats(struct keyspace *ks)
+{
+    return &ks->stats;
+}
+
 struct database *keyspace_database(struct keyspace *ks, int32_t db)
 {
     ASSERT(db >= 0 && db < ks->n_databases);
@@ -122,6 +127,7 @@ struct key *keys_lookup(struct keyspace *ks, int32_t db, struct bytes name)
     int64_t now = key->expires_at_wall ? clock_now_ms() : clock_now_us();
     if (key->expiry.at > now)
         return key;
+    ks->stats.expired++;
     key_remove(key, KEY_EVENT_EXPIRED);
     return NULL;
 }
@@ -135,9 +141,13 @@ struct key *keys_find(struct keyspace *ks, int32_t db, struct bytes name)
 struct key *keys_find_read(struct keyspace *ks, int32_t db, struct bytes name)
 {
     struct key *key = keys_find(ks, db, name);
-    if (key == NULL)
-        keys_tell(ks, db, name, KEY_EVENT_MISS);
-    return key;
+    if (key != NULL) {
+        ks->stats.hits++;
+        return key;
+    }
+    ks->stats.misses++;
+    keys_tell(ks, db, name, KEY_EVENT_MISS);
+    return NULL;
 }
 
 /* What a key costs beside entries, pieces and arguments. */

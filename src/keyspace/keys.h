@@ -65,7 +65,7 @@ void keyspace_shut_down(struct keyspace *ks);
 
 /* NULL when it is missing; an expired key is removed first. */
 struct key *keys_find(struct keyspace *ks, int32_t db, struct bytes name);
-/* The same for a command that reads: when it is missing, that is an event. */
+/* The same for a command that reads: counts as a hit, or as a miss, which is an event. */
 struct key *keys_find_read(struct keyspace *ks, int32_t db, struct bytes name);
 struct bytes key_name(const struct key *key);
 const char *key_type_name(const struct key *key);     /* "stream" */
@@ -88,6 +88,16 @@ struct key *keys_random(struct keyspace *ks, int32_t db); /* NULL when empty */
 /* 1: done; 0: only_new and the target exists; -1: err ("ERR no such key", BUSYKEY). */
 int keys_rename(struct keyspace *ks, int32_t db, struct bytes from, struct bytes to, bool only_new,
                 struct err *err);
+/* 1: done; 0: no such key, or the name is taken there; -1: err (same database, BUSYKEY). */
+int keys_move(struct keyspace *ks, int32_t db, struct bytes name, int32_t to, struct err *err);
+int keys_swap(struct keyspace *ks, int32_t a, int32_t b, struct err *err); /* -1: BUSYKEY */
+
+/* Since the start or the last reset. */
+struct keyspace_stats {
+    uint64_t hits, misses; /* of keys_find_read */
+    uint64_t expired;      /* keys */
+};
+struct keyspace_stats *keyspace_stats(struct keyspace *ks); /* CONFIG RESETSTAT zeroes it */
 
 /* ---- expiry --------------------------------------------------------------------------------- */
 
@@ -120,6 +130,14 @@ int64_t keys_xdel(struct keyspace *ks, int32_t db, struct bytes name, const stru
                   int32_t n, struct err *err);
 int64_t keys_xtrim(struct keyspace *ks, int32_t db, struct bytes name,
                    const struct stream_trim *trim, struct err *err);
+struct set_id {
+    struct stream_id last, max_deleted; /* max_deleted 0-0: stays as it is */
+    bool has_added;                     /* entries_added is given */
+    uint64_t entries_added;
+};
+/* XSETID; -1: err with Redis' texts, or BUSYKEY. */
+int keys_set_id(struct keyspace *ks, int32_t db, struct bytes name, const struct set_id *set,
+                struct err *err);
 
 /* What a reader sees: an entry, or a piece (one field, "piece"). Borrowed for the call. */
 struct read_entry {

@@ -98,6 +98,7 @@ struct keyspace {
     int32_t n_flushed, flushed_cap;
     struct stream_id mark; /* greatest id taken from the clock or from itself */
     bool is_shutting_down;
+    struct keyspace_stats stats;
 };
 
 /* keys.c */
