@@ -25,6 +25,7 @@
 #include "server/command.h"
 #include "server/memory.h"
 #include "server/server.h"
+#include "server/stats.h"
 #include "server/xread.h"
 
 enum {
@@ -57,7 +58,7 @@ struct client *client_new(struct server *s, int fd, const struct peer *peer)
 }
 
 /* The generation loses a waiter here: its orphan clock may start. */
-static void leave_waits(struct client *c)
+void client_leave_waits(struct client *c)
 {
     if (gen_waiter_is_waiting(&c->waiter))
         gen_waiter_leave(&c->waiter);
@@ -70,7 +71,7 @@ static void leave_waits(struct client *c)
 
 static void client_free(struct client *c)
 {
-    leave_waits(c);
+    client_leave_waits(c);
     pubsub_leave(c);
     guard_clear(&c->guard);
     client_discard_multi(c);
@@ -101,8 +102,10 @@ void client_close_soon(struct client *c, bool linger)
     client_attend(c);
 }
 
+/* It is gone from now on: an answer that comes before the end of the turn was not heard by it. */
 void client_drop(struct client *c)
 {
+    client_leave_waits(c);
     c->dead = true;
     client_attend(c);
 }
@@ -123,6 +126,7 @@ void client_reset(struct client *c)
     client_discard_multi(c);
     guard_clear(&c->guard);
     pubsub_leave(c);
+    c->reply_off = c->mute = c->mute_next = c->no_evict = c->no_touch = false;
     c->reply.protocol = 2;
     c->db = 0;
     c->authenticated = !*c->server->config.requirepass;
@@ -314,8 +318,18 @@ static void flush(struct client *c)
     c->server->stats.bytes_out += unsent - conn_unsent(&c->conn);
 }
 
+/* The request that was held back; it is judged anew, since another pause may have begun. */
+static void end_pause(struct client *c)
+{
+    if (c->blocked != BLOCK_PAUSE || c->dead || c->server->pause != PAUSE_NONE)
+        return;
+    c->blocked = BLOCK_NONE;
+    command_dispatch(c, &c->reader.request);
+}
+
 bool client_serve(struct client *c)
 {
+    end_pause(c);
     unpark(c);
     if (c->conn.ended && c->input_len == 0 && c->blocked == BLOCK_NONE)
         c->closing = true;
@@ -326,7 +340,8 @@ bool client_serve(struct client *c)
         client_free(c);
         return false;
     }
-    resp_rest(&c->reader);
+    if (c->blocked != BLOCK_PAUSE)
+        resp_rest(&c->reader);
     memory_count_client(c);
     bool more = c->input_len > 0 && may_parse(c);
     if (more)
@@ -359,9 +374,22 @@ void client_answer_begin(struct client *c)
     reply_begin(&c->reply);
 }
 
+void client_mute_reply(struct client *c)
+{
+    if (c->reply_off || c->mute)
+        c->reply.out->len = c->reply.mark;
+}
+
 void client_answer_end(struct client *c)
 {
-    reply_end(&c->reply);
+    struct reply *r = &c->reply;
+    reply_end(r);
+    struct bytes answer = {r->out->data + r->mark, r->out->len - r->mark};
+    if (answer.len > 0 && answer.data[0] == '-') {
+        stats_count_error(c->server->counts, answer);
+        stats_count_failed(c->server->counts, c->last_command);
+    }
+    client_mute_reply(c);
     client_attend(c);
 }
 
@@ -447,6 +475,10 @@ static void flags_append(const struct client *c, struct str *out)
         str_append_char(out, 'c');
     if (c->peer.is_unix)
         str_append_char(out, 'U');
+    if (c->no_evict)
+        str_append_char(out, 'e');
+    if (c->no_touch)
+        str_append_char(out, 'T');
     if (out->len == before)
         str_append_char(out, 'N');
 }

@@ -23,18 +23,19 @@ enum { CLIENT_UNREAD_MAX = 1024 * 1024 }; /* unread replies above which nothing 
 
 enum client_block {
     BLOCK_NONE,
-    BLOCK_GEN,  /* for a generation: client.waiter */
-    BLOCK_READ, /* XREAD: client.reader_wait */
-    BLOCK_JOB,  /* for a job thread, which knows the client by its id */
+    BLOCK_GEN,   /* for a generation: client.waiter */
+    BLOCK_READ,  /* XREAD: client.reader_wait */
+    BLOCK_JOB,   /* for a job thread, which knows the client by its id */
+    BLOCK_PAUSE, /* CLIENT PAUSE: for its end; the request waits in the reader */
 };
 
 /* Commands between MULTI and EXEC. */
 struct multi {
     struct request *queue; /* [n] owns */
     int n, cap;
-    size_t bytes;      /* counted against client-query-buffer-limit */
-    bool broken;       /* a command was refused: EXEC answers EXECABORT */
-    bool takes_memory; /* one of them has CMD_DENYOOM */
+    size_t bytes;   /* counted against client-query-buffer-limit */
+    unsigned flags; /* of all commands in the queue */
+    bool broken;    /* a command was refused: EXEC answers EXECABORT */
 };
 
 /* Owned by the server's list, freed only by client_serve, at the end of a turn of the loop: nobody
@@ -73,6 +74,11 @@ struct client {
     struct reader reader_wait;
     struct xread *xread; /* owns; what a blocked XREAD asked for */
 
+    bool reply_off;       /* CLIENT REPLY OFF */
+    bool mute, mute_next; /* SKIP: the reply to this command, and to the next, is thrown away */
+    bool no_evict;        /* as CLIENT LIST shows it */
+    bool no_touch;        /* commands on keys do not count as use, but TOUCH */
+
     bool closing;      /* no more commands; closed when its replies are sent */
     bool linger;       /* and after the peer has had time to read them: its own bytes are unread */
     int64_t linger_us; /* until then what it sends is thrown away; 0: not yet */
@@ -92,6 +98,8 @@ void client_close_soon(struct client *c, bool linger);
 void client_drop(struct client *c); /* closes at the end of this turn, whatever is unsent */
 /* Ends the blocked state after its reply has been written; parked commands go on. */
 void client_unblock(struct client *c);
+/* Leaves whatever it waits for, unanswered: a generation may have lost its last waiter. */
+void client_leave_waits(struct client *c);
 /* A deferred reply of a blocked client stands between these. */
 void client_answer_begin(struct client *c);
 void client_answer_end(struct client *c);
@@ -102,7 +110,9 @@ void client_push(struct client *c, struct bytes message);
 void client_check_time(struct client *c, int64_t now_us);
 
 struct resp_limits client_limits(const struct client *c);
-void client_discard_multi(struct client *c);                   /* harmless outside MULTI */
+void client_discard_multi(struct client *c); /* harmless outside MULTI */
+/* REPLY OFF and SKIP: drops what was written since reply_begin. */
+void client_mute_reply(struct client *c);
 void client_reset(struct client *c);                           /* RESET: as just connected */
 size_t client_bytes(const struct client *c);                   /* memory held */
 void client_describe(const struct client *c, struct str *out); /* a line of CLIENT LIST */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "server/client_name.h"
+#include "server/cmd_client.h"
 #include "server/command.h"
 #include "server/server.h"
 
@@ -95,99 +96,58 @@ static void run_info(struct client *c, const struct request *q)
     str_free(&text);
 }
 
-static bool has_type(const struct client *c, struct bytes type)
-{
-    if (bytes_equal_nocase(type, "pubsub"))
-        return pubsub_count(c) > 0;
-    return bytes_equal_nocase(type, "normal") && pubsub_count(c) == 0;
-}
-
-/* Which clients CLIENT LIST shows: all, those of a type, or those whose ids stand from args[3] on. */
-static bool is_wanted(const struct client *c, const struct request *q, bool by_id)
-{
-    if (q->n_args == 2)
-        return true;
-    if (!by_id)
-        return has_type(c, q->args[3]);
-    for (int i = 3; i < q->n_args; i++) {
-        uint64_t id;
-        if (parse_u64(q->args[i], &id) && id == c->id)
-            return true;
-    }
-    return false;
-}
-
-static bool is_type(struct bytes type)
-{
-    static const char *const types[] = {"normal", "master", "replica", "slave", "pubsub"};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (bytes_equal_nocase(type, types[i]))
-            return true;
-    return false;
-}
-
-static bool list_parse(struct client *c, const struct request *q, bool *by_id)
-{
-    *by_id = q->n_args >= 4 && bytes_equal_nocase(q->args[2], "id");
-    bool by_type = q->n_args == 4 && bytes_equal_nocase(q->args[2], "type");
-    if (q->n_args != 2 && !*by_id && !by_type) {
-        reply_syntax_error(&c->reply);
-        return false;
-    }
-    for (int i = 3; *by_id && i < q->n_args; i++) {
-        uint64_t id;
-        if (!parse_u64(q->args[i], &id)) {
-            reply_error(&c->reply, "ERR Invalid client ID");
-            return false;
-        }
-    }
-    if (by_type && !is_type(q->args[3])) {
-        struct str text = {0};
-        str_append_str(&text, "ERR Unknown client type '");
-        echo_append(&text, q->args[3]);
-        str_append_char(&text, '\'');
-        reply_error_bytes(&c->reply, bytes_of(&text));
-        str_free(&text);
-        return false;
-    }
-    return true;
-}
-
-static void run_list(struct client *c, const struct request *q)
-{
-    bool by_id;
-    if (!list_parse(c, q, &by_id))
-        return;
-    struct str text = {0};
-    LIST_FOREACH(&c->server->clients, node, next) {
-        const struct client *other = LIST_ITEM(node, struct client, node);
-        if (!is_wanted(other, q, by_id))
-            continue;
-        client_describe(other, &text);
-        str_append_char(&text, '\n');
-    }
-    reply_verbatim(&c->reply, bytes_of(&text));
-    str_free(&text);
-}
-
 // clang-format off
 enum { FLAGS = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE };
 static const struct command subcommands[] = {
+    {.name = "caching", .arity = 3, .flags = FLAGS, .categories = "connection",
+     .group = "connection", .since = "6.0.0", .complexity = "O(1)",
+     .summary = "Tracks the keys of the next command: an error, as without tracking.",
+     .syntax = "<mode: YES|NO>",
+     .run = cmd_client_caching},
     {.name = "getname", .arity = 2, .flags = FLAGS, .categories = "connection",
      .group = "connection", .since = "2.6.9", .complexity = "O(1)",
      .summary = "Returns the name of the connection.", .run = run_getname},
+    {.name = "getredir", .arity = 2, .flags = FLAGS, .categories = "connection",
+     .group = "connection", .since = "6.0.0", .complexity = "O(1)",
+     .summary = "Returns the client ID to which tracking notifications go: -1.",
+     .run = cmd_client_getredir},
     {.name = "id", .arity = 2, .flags = FLAGS, .categories = "connection",
      .group = "connection", .since = "5.0.0", .complexity = "O(1)",
      .summary = "Returns the unique client ID of the connection.", .run = run_id},
     {.name = "info", .arity = 2, .flags = FLAGS, .categories = "connection",
      .tips = "nondeterministic_output", .group = "connection", .since = "6.2.0",
      .complexity = "O(1)", .summary = "Returns information about the connection.", .run = run_info},
+    {.name = "kill", .arity = -3, .flags = FLAGS | CMD_ADMIN, .categories = "connection",
+     .group = "connection", .since = "2.4.0", .complexity = "O(N) where N is the number of client connections",
+     .summary = "Terminates open connections; a waiting GEN counts as gone.",
+     .syntax = "<filter: ip:port|(<new-format: ID client-id:integer|TYPE <client-type: NORMAL|MASTER|REPLICA|PUBSUB>|USER username|ADDR ip:port|LADDR ip:port|SKIPME <yes/no: YES|NO>>)>",
+     .run = cmd_client_kill},
     {.name = "list", .arity = -2, .flags = FLAGS | CMD_ADMIN, .categories = "connection",
      .tips = "nondeterministic_output", .group = "connection", .since = "2.4.0",
      .complexity = "O(N) where N is the number of client connections",
      .summary = "Lists open connections.",
      .syntax = "[TYPE <client-type: NORMAL|MASTER|REPLICA|PUBSUB>] [ID client-id:integer...]",
-     .run = run_list},
+     .run = cmd_client_list},
+    {.name = "no-evict", .arity = 3, .flags = FLAGS | CMD_ADMIN, .categories = "connection",
+     .group = "connection", .since = "7.0.0", .complexity = "O(1)",
+     .summary = "Sets the client eviction mode of the connection.",
+     .syntax = "<enabled: ON|OFF>",
+     .run = cmd_client_no_evict},
+    {.name = "no-touch", .arity = 3, .flags = FLAGS, .categories = "connection",
+     .group = "connection", .since = "7.2.0", .complexity = "O(1)",
+     .summary = "Controls whether commands sent by the client count as use of the keys.",
+     .syntax = "<enabled: ON|OFF>",
+     .run = cmd_client_no_touch},
+    {.name = "pause", .arity = -3, .flags = FLAGS | CMD_ADMIN, .categories = "connection",
+     .group = "connection", .since = "3.0.0", .complexity = "O(1)",
+     .summary = "Suspends commands processing.",
+     .syntax = "timeout:integer [<mode: WRITE|ALL>]",
+     .run = cmd_client_pause},
+    {.name = "reply", .arity = 3, .flags = FLAGS, .categories = "connection",
+     .group = "connection", .since = "3.2.0", .complexity = "O(1)",
+     .summary = "Instructs the server whether to reply to commands.",
+     .syntax = "<action: ON|OFF|SKIP>",
+     .run = cmd_client_reply},
     {.name = "setinfo", .arity = 4, .flags = FLAGS, .categories = "connection",
      .tips = "request_policy:all_nodes response_policy:all_succeeded",
      .group = "connection", .since = "7.2.0", .complexity = "O(1)",
@@ -197,6 +157,24 @@ static const struct command subcommands[] = {
      .tips = "request_policy:all_nodes response_policy:all_succeeded",
      .group = "connection", .since = "2.6.9", .complexity = "O(1)",
      .summary = "Sets the connection name.", .syntax = "connection-name", .run = run_setname},
+    {.name = "tracking", .arity = -3, .flags = FLAGS, .categories = "connection",
+     .group = "connection", .since = "6.0.0", .complexity = "O(1)",
+     .summary = "Controls server-assisted client-side caching: ON is an error.",
+     .syntax = "<status: ON|OFF> [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+     .run = cmd_client_tracking},
+    {.name = "trackinginfo", .arity = 2, .flags = FLAGS, .categories = "connection",
+     .group = "connection", .since = "6.2.0", .complexity = "O(1)",
+     .summary = "Returns information about server-assisted client-side caching for the connection.",
+     .run = cmd_client_trackinginfo},
+    {.name = "unblock", .arity = -3, .flags = FLAGS | CMD_ADMIN, .categories = "connection",
+     .group = "connection", .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Unblocks a client blocked by a blocking command from a different connection.",
+     .syntax = "client-id:integer [<unblock-type: TIMEOUT|ERROR>]",
+     .run = cmd_client_unblock},
+    {.name = "unpause", .arity = 2, .flags = FLAGS | CMD_ADMIN | CMD_CONTROL, .categories = "connection",
+     .group = "connection", .since = "6.2.0", .complexity = "O(N) Where N is the number of paused clients",
+     .summary = "Resumes processing commands from paused clients.",
+     .run = cmd_client_unpause},
     {.name = NULL},
 };
 

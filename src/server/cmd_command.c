@@ -6,9 +6,10 @@
 
 #include <ctype.h>
 #include <string.h>
-#include <strings.h>
 #include "base/mem.h"
+#include "server/categories.h"
 #include "server/docs.h"
+#include "server/key_specs.h"
 #include "server/server.h"
 
 struct flag_name {
@@ -99,66 +100,6 @@ static void reply_categories(struct reply *r, const struct command *c)
     reply_words(r, c->categories, "@");
 }
 
-static void reply_find_keys(struct reply *r, int last, int step, int limit)
-{
-    reply_text(r, "find_keys");
-    reply_map(r, 2);
-    reply_text(r, "type");
-    reply_text(r, "range");
-    reply_text(r, "spec");
-    reply_map(r, 3);
-    reply_text(r, "lastkey");
-    reply_int(r, last);
-    reply_text(r, "keystep");
-    reply_int(r, step);
-    reply_text(r, "limit");
-    reply_int(r, limit);
-}
-
-static void reply_spec_flags(struct reply *r, const struct command *c)
-{
-    bool incomplete = c->keys && c->first_key > 0;
-    reply_text(r, "flags");
-    reply_set(r, 2 + incomplete);
-    reply_status(r, c->flags & CMD_WRITE ? "RW" : "RO");
-    reply_status(r, c->flags & CMD_WRITE ? "UPDATE" : "ACCESS");
-    if (incomplete)
-        reply_status(r, "INCOMPLETE");
-}
-
-/* A spec by index for fixed keys; XREAD and CACHE PROBE find theirs behind a word. */
-static void reply_key_specs(struct reply *r, const struct command *c)
-{
-    bool by_word = c->keys && c->first_key == 0;
-    if (c->first_key == 0 && !by_word) {
-        reply_set(r, 0);
-        return;
-    }
-    bool is_xread = strcmp(c->name, "xread") == 0;
-    reply_set(r, 1);
-    reply_map(r, 3);
-    reply_spec_flags(r, c);
-    reply_text(r, "begin_search");
-    reply_map(r, 2);
-    reply_text(r, "type");
-    reply_text(r, by_word ? "keyword" : "index");
-    reply_text(r, "spec");
-    reply_map(r, by_word ? 2 : 1);
-    reply_text(r, by_word ? "keyword" : "index");
-    if (!by_word) {
-        reply_int(r, c->first_key);
-    } else {
-        reply_text(r, is_xread ? "STREAMS" : "KEY");
-        reply_text(r, "startfrom");
-        reply_int(r, 1);
-    }
-    if (by_word)
-        reply_find_keys(r, is_xread ? -1 : 0, 1, is_xread ? 2 : 0);
-    else
-        reply_find_keys(r, c->last_key < 0 ? c->last_key : c->last_key - c->first_key, c->key_step,
-                        0);
-}
-
 static int count_subcommands(const struct command *c)
 {
     int n = 0;
@@ -231,24 +172,10 @@ static void run_info(struct client *c, const struct request *q)
 
 enum list_filter { LIST_ALL, LIST_ACLCAT, LIST_PATTERN, LIST_MODULE };
 
-static bool in_category(const struct command *c, struct bytes category)
-{
-    for (int i = 0; i < N_CATEGORIES; i++)
-        if (has_category(c, i) && bytes_equal_nocase(category, flag_categories[i].name + 1))
-            return true;
-    if (!(c->flags & CMD_FAST) && bytes_equal_nocase(category, "slow"))
-        return true;
-    for (const char *w = c->categories; w && *w; w += strcspn(w, " "), w += *w == ' ')
-        if (strncasecmp(w, category.data, category.len) == 0 &&
-            (w[category.len] == ' ' || !w[category.len]))
-            return true;
-    return false;
-}
-
 static bool is_listed(const struct command *c, enum list_filter filter, struct bytes value)
 {
     return filter == LIST_ALL ||
-           (filter == LIST_ACLCAT && value.len < 64 && in_category(c, value)) ||
+           (filter == LIST_ACLCAT && command_in_category(c, value)) ||
            (filter == LIST_PATTERN && glob_match(value, bytes_from(c->name), true));
 }
 
@@ -377,9 +304,7 @@ static void run_getkeysandflags(struct client *c, const struct request *q)
         for (int i = 0; i < p.n; i++) {
             reply_array(&c->reply, 2);
             reply_bulk(&c->reply, inner.args[p.at[i]]);
-            reply_set(&c->reply, 2);
-            reply_status(&c->reply, command->flags & CMD_WRITE ? "RW" : "RO");
-            reply_status(&c->reply, command->flags & CMD_WRITE ? "UPDATE" : "ACCESS");
+            reply_key_use(&c->reply, command, i);
         }
     }
     xfree(p.at);

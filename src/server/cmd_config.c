@@ -1,4 +1,4 @@
-/* cmd_config.c - CONFIG GET and SET over the option table.
+/* cmd_config.c - CONFIG GET, SET, REWRITE over the option table; RESETSTAT.
  *
  * SET of several options is all or nothing: the old values are kept until every new one has been
  * accepted. What is set at start only says so, as Redis does. Passwords are shown to who may ask
@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/command.h"
+#include "server/config_rewrite.h"
 #include "server/server.h"
+#include "server/stats.h"
 
 static bool is_asked_for(const struct option *o, const struct request *q)
 {
@@ -123,6 +125,34 @@ static void run_set(struct client *c, const struct request *q)
     xfree(options);
 }
 
+/* ---- RESETSTAT, REWRITE ----------------------------------------------------------------------- */
+
+static void run_resetstat(struct client *c, const struct request *q)
+{
+    struct server *s = c->server;
+    s->stats = (struct server_stats){0};
+    stats_reset(s->counts);
+    if (s->keys)
+        *keyspace_stats(s->keys) = (struct keyspace_stats){0};
+    reply_ok(&c->reply);
+}
+
+static void run_rewrite(struct client *c, const struct request *q)
+{
+    const struct config *config = &c->server->config;
+    struct err err;
+    if (!config->file) {
+        reply_error(&c->reply, "ERR The server is running without a config file");
+    } else if (config_rewrite(config, config->file, &err) < 0) {
+        log_warning(LOG_SERVER, "CONFIG REWRITE failed: %s", err.text);
+        reply_error(&c->reply, "ERR Rewriting config file: %s", err.text);
+    } else {
+        log_notice(LOG_SERVER, "CONFIG REWRITE by client id=%llu: %s", (unsigned long long)c->id,
+                   config->file);
+        reply_ok(&c->reply);
+    }
+}
+
 // clang-format off
 enum { FLAGS = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE };
 static const struct command subcommands[] = {
@@ -130,6 +160,13 @@ static const struct command subcommands[] = {
      .complexity = "O(N) when N is the number of configuration parameters provided",
      .summary = "Returns the effective values of configuration parameters.",
      .syntax = "parameter...", .run = run_get},
+    {.name = "resetstat", .arity = 2, .flags = FLAGS, .group = "server", .since = "2.0.0",
+     .tips = "request_policy:all_nodes response_policy:all_succeeded", .complexity = "O(1)",
+     .summary = "Resets the server's statistics.", .run = run_resetstat},
+    {.name = "rewrite", .arity = 2, .flags = FLAGS, .group = "server", .since = "2.8.0",
+     .tips = "request_policy:all_nodes response_policy:all_succeeded", .complexity = "O(1)",
+     .summary = "Persists the effective configuration to file; comments and unknown lines stay.",
+     .run = run_rewrite},
     {.name = "set", .arity = -4, .flags = FLAGS, .group = "server", .since = "2.0.0",
      .tips = "request_policy:all_nodes response_policy:all_succeeded",
      .complexity = "O(N) when N is the number of configuration parameters provided",

@@ -1,5 +1,4 @@
-/* cmd_key.c - commands on keys of any kind: DEL UNLINK EXISTS TYPE RENAME COPY SCAN KEYS OBJECT
- * MEMORY.
+/* cmd_key.c - commands on keys of any kind: DEL UNLINK EXISTS TYPE COPY SCAN KEYS MEMORY.
  *
  * Removing a generating key cancels it first, its readers see the end, then it goes: the keyspace
  * does that for each of these alike. COPY of a conversation is FORK spelled as in Redis. */
@@ -27,15 +26,6 @@ static void run_type(struct client *c, const struct request *q)
 {
     struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
     reply_status(&c->reply, key ? key_type_name(key) : "none");
-}
-
-static void run_rename(struct client *c, const struct request *q)
-{
-    struct err err;
-    if (keys_rename(c->server->keys, c->db, q->args[1], q->args[2], false, &err) < 0)
-        reply_err(&c->reply, &err);
-    else
-        reply_ok(&c->reply);
 }
 
 static void run_copy(struct client *c, const struct request *q)
@@ -158,16 +148,7 @@ static void run_keys(struct client *c, const struct request *q)
     str_free(&names);
 }
 
-/* ---- OBJECT and MEMORY ------------------------------------------------------------------------ */
-
-static void run_object_encoding(struct client *c, const struct request *q)
-{
-    struct key *key = keys_find(c->server->keys, c->db, q->args[2]);
-    if (key)
-        reply_text(&c->reply, key_encoding_name(key));
-    else
-        reply_null(&c->reply);
-}
+/* ---- MEMORY ----------------------------------------------------------------------------------- */
 
 static void run_memory_usage(struct client *c, const struct request *q)
 {
@@ -185,7 +166,7 @@ static void run_memory_usage(struct client *c, const struct request *q)
         reply_syntax_error(&c->reply);
         return;
     }
-    struct key *key = keys_find(c->server->keys, c->db, q->args[2]);
+    struct key *key = keys_find_read(c->server->keys, c->db, q->args[2]);
     if (key)
         reply_int(&c->reply, (int64_t)key_memory_bytes(key));
     else
@@ -193,17 +174,9 @@ static void run_memory_usage(struct client *c, const struct request *q)
 }
 
 // clang-format off
-static const struct command object_subcommands[] = {
-    {.name = "encoding", .arity = 3, .flags = CMD_READONLY, .first_key = 2, .last_key = 2,
-     .key_step = 1, .categories = "keyspace", .tips = "nondeterministic_output",
-     .group = "generic", .since = "2.2.3", .complexity = "O(1)",
-     .summary = "Returns the internal encoding of a key's value.", .syntax = "key:key",
-     .run = run_object_encoding},
-    {.name = NULL},
-};
 static const struct command memory_subcommands[] = {
     {.name = "usage", .arity = -3, .flags = CMD_READONLY, .first_key = 2, .last_key = 2,
-     .key_step = 1, .group = "server", .since = "4.0.0",
+     .key_step = 1, .key_use = "RO", .group = "server", .since = "4.0.0",
      .complexity = "O(N) where N is the number of samples",
      .summary = "Estimates the memory usage of a key: text, token ids and pieces, not K/V.",
      .syntax = "key:key [SAMPLES count:integer]", .run = run_memory_usage},
@@ -212,17 +185,18 @@ static const struct command memory_subcommands[] = {
 
 const struct command cmd_key_table[] = {
     {.name = "copy", .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .first_key = 1, .last_key = 2,
-     .key_step = 1, .categories = "keyspace", .group = "generic", .since = "6.2.0",
+     .key_step = 1, .key_use = "RO ACCESS|OW UPDATE", .categories = "keyspace", .group = "generic",
+     .since = "6.2.0",
      .complexity = "O(N) where N is the number of entries",
      .summary = "Copies a key to a new key, as FORK does.",
      .syntax = "source:key destination:key [DB destination-db:integer] [REPLACE]", .run = run_copy},
     {.name = "del", .arity = -2, .flags = CMD_WRITE, .first_key = 1, .last_key = -1, .key_step = 1,
-     .categories = "keyspace", .tips = "request_policy:multi_shard response_policy:agg_sum",
+     .key_use = "RM DELETE", .categories = "keyspace", .tips = "request_policy:multi_shard response_policy:agg_sum",
      .group = "generic", .since = "1.0.0", .complexity = "O(N) where N is the number of keys",
      .summary = "Deletes keys; a running generation is cancelled first.",
      .syntax = "key:key...", .run = run_del},
     {.name = "exists", .arity = -2, .flags = CMD_READONLY | CMD_FAST, .first_key = 1, .last_key = -1,
-     .key_step = 1, .categories = "keyspace",
+     .key_step = 1, .key_use = "RO", .categories = "keyspace",
      .tips = "request_policy:multi_shard response_policy:agg_sum",
      .group = "generic", .since = "1.0.0", .complexity = "O(N) where N is the number of keys",
      .summary = "Determines whether one or more keys exist.",
@@ -236,14 +210,6 @@ const struct command cmd_key_table[] = {
     {.name = "memory", .arity = -2, .flags = CMD_READONLY, .group = "server", .since = "4.0.0",
      .complexity = "Depends on subcommand.",
      .summary = "A container for memory diagnostics commands.", .subcommands = memory_subcommands},
-    {.name = "object", .arity = -2, .flags = CMD_READONLY, .categories = "keyspace", .group = "generic",
-     .since = "2.2.3", .complexity = "Depends on subcommand.",
-     .summary = "A container for object introspection commands.",
-     .subcommands = object_subcommands},
-    {.name = "rename", .arity = 3, .flags = CMD_WRITE, .first_key = 1, .last_key = 2, .key_step = 1,
-     .categories = "keyspace", .group = "generic", .since = "1.0.0", .complexity = "O(1)",
-     .summary = "Renames a key and overwrites the destination.",
-     .syntax = "key:key newkey:key", .run = run_rename},
     {.name = "scan", .arity = -2, .flags = CMD_READONLY, .categories = "keyspace",
      .tips = "nondeterministic_output request_policy:special response_policy:special",
      .group = "generic", .since = "2.8.0",
@@ -252,11 +218,11 @@ const struct command cmd_key_table[] = {
      .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
      .run = run_scan},
     {.name = "type", .arity = 2, .flags = CMD_READONLY | CMD_FAST, .first_key = 1, .last_key = 1,
-     .key_step = 1, .categories = "keyspace", .group = "generic", .since = "1.0.0",
+     .key_step = 1, .key_use = "RO", .categories = "keyspace", .group = "generic", .since = "1.0.0",
      .complexity = "O(1)", .summary = "Determines the type of value stored at a key.",
      .syntax = "key:key", .run = run_type},
     {.name = "unlink", .arity = -2, .flags = CMD_WRITE | CMD_FAST, .first_key = 1, .last_key = -1,
-     .key_step = 1, .categories = "keyspace",
+     .key_step = 1, .key_use = "RM DELETE", .categories = "keyspace",
      .tips = "request_policy:multi_shard response_policy:agg_sum",
      .group = "generic", .since = "4.0.0", .complexity = "O(1) for each key",
      .summary = "Deletes keys; their memory is given back in slices.",

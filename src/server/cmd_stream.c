@@ -1,4 +1,4 @@
-/* cmd_stream.c - XADD XLEN XRANGE XREVRANGE XDEL XTRIM XINFO: conversations as Redis Streams.
+/* cmd_stream.c - XADD XLEN XRANGE XREVRANGE XDEL XTRIM: conversations as Redis Streams.
  *
  * Syntax and error texts are those of Redis 7.0. What an entry means to the model, and that a
  * generating key refuses to be changed, is the keyspace's; pieces are seen by XREAD only. */
@@ -221,6 +221,8 @@ static void run_xdel(struct client *c, const struct request *q)
 static void run_xlen(struct client *c, const struct request *q)
 {
     struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
+    if (key)
+        command_touch(c, key);
     reply_int(&c->reply, key ? (int64_t)key_stream(key)->n : 0);
 }
 
@@ -266,7 +268,7 @@ static void range(struct client *c, const struct request *q, bool reverse)
         reply_null_array(&c->reply);
         return;
     }
-    key_touch(key);
+    command_touch(c, key);
     size_t at = reply_hold(&c->reply);
     int64_t n = keys_range(key, low, high, reverse, count, reply_entry_visit, &c->reply);
     reply_array_at(&c->reply, at, n);
@@ -282,106 +284,20 @@ static void run_xrevrange(struct client *c, const struct request *q)
     range(c, q, true);
 }
 
-/* ---- XINFO STREAM ----------------------------------------------------------------------------- */
-
-static void reply_edge_entry(struct reply *r, const struct stream *s, bool last)
-{
-    if (s->n == 0) {
-        reply_null(r);
-        return;
-    }
-    struct read_entry entry = read_entry_of(stream_entry(s, last ? s->n - 1 : 0));
-    reply_entry(r, &entry);
-}
-
-static void reply_counters(struct reply *r, const struct stream *s)
-{
-    reply_text(r, "length");
-    reply_int(r, (int64_t)s->n);
-    reply_text(r, "radix-tree-keys"); /* there is no such tree; readers want the names */
-    reply_int(r, s->n > 0);
-    reply_text(r, "radix-tree-nodes");
-    reply_int(r, 1 + (s->n > 0));
-    reply_text(r, "last-generated-id");
-    reply_stream_id(r, s->last_id);
-    reply_text(r, "max-deleted-entry-id");
-    reply_stream_id(r, s->max_deleted);
-    reply_text(r, "entries-added");
-    reply_int(r, (int64_t)s->entries_added);
-    reply_text(r, "recorded-first-entry-id");
-    reply_stream_id(r, s->n > 0 ? stream_entry(s, 0)->id : STREAM_ID_MIN);
-}
-
-static void xinfo_full(struct reply *r, const struct stream *s, int64_t count)
-{
-    size_t n = count > 0 && (uint64_t)count < s->n ? (size_t)count : s->n;
-    reply_map(r, 9);
-    reply_counters(r, s);
-    reply_text(r, "entries");
-    reply_array(r, (int64_t)n);
-    for (size_t i = 0; i < n; i++) {
-        struct read_entry entry = read_entry_of(stream_entry(s, i));
-        reply_entry(r, &entry);
-    }
-    reply_text(r, "groups");
-    reply_array(r, 0);
-}
-
-static void xinfo_short(struct reply *r, const struct stream *s)
-{
-    reply_map(r, 10);
-    reply_counters(r, s);
-    reply_text(r, "groups");
-    reply_int(r, 0);
-    reply_text(r, "first-entry");
-    reply_edge_entry(r, s, false);
-    reply_text(r, "last-entry");
-    reply_edge_entry(r, s, true);
-}
-
-static void run_xinfo_stream(struct client *c, const struct request *q)
-{
-    bool full = q->n_args > 3 && bytes_equal_nocase(q->args[3], "full");
-    bool has_count = q->n_args == 6 && bytes_equal_nocase(q->args[4], "count");
-    int64_t count = 10;
-    struct key *key = keys_find_read(c->server->keys, c->db, q->args[2]);
-    if (!key)
-        reply_error(&c->reply, "ERR no such key");
-    else if (q->n_args != 3 && (!full || (q->n_args != 4 && !has_count)))
-        reply_syntax_error(&c->reply);
-    else if (has_count && !parse_i64(q->args[5], &count))
-        reply_not_integer(&c->reply);
-    else if (full)
-        xinfo_full(&c->reply, key_stream(key), count);
-    else
-        xinfo_short(&c->reply, key_stream(key));
-}
-
 // clang-format off
 #define ONE_KEY .first_key = 1, .last_key = 1, .key_step = 1, .categories = "stream", \
                 .group = "stream"
 #define TRIMMING "<strategy: MAXLEN|MINID> [<operator: =|~>] threshold [LIMIT count:integer]"
-static const struct command xinfo_subcommands[] = {
-    {.name = "stream", .arity = -3, .flags = CMD_READONLY, .first_key = 2, .last_key = 2,
-     .key_step = 1, .categories = "stream", .group = "stream", .since = "5.0.0",
-     .complexity = "O(1), O(N) with FULL",
-     .summary = "Returns information about a stream.",
-     .syntax = "key:key [FULL [COUNT count:integer]]", .run = run_xinfo_stream},
-    {.name = NULL},
-};
 const struct command cmd_stream_table[] = {
     {.name = "xadd", .arity = -5, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, ONE_KEY,
      .tips = "nondeterministic_output", .since = "5.0.0", .complexity = "O(1), O(N) when trimming",
      .summary = "Appends a new message to a stream. Creates the key if it doesn't exist.",
      .syntax = "key:key [NOMKSTREAM] [" TRIMMING "] <id-selector: *|id> (field value)...",
      .private_from = 2, .run = run_xadd},
-    {.name = "xdel", .arity = -3, .flags = CMD_WRITE | CMD_FAST, ONE_KEY, .since = "5.0.0",
+    {.name = "xdel", .arity = -3, .flags = CMD_WRITE | CMD_FAST, ONE_KEY, .key_use = "RW DELETE", .since = "5.0.0",
      .complexity = "O(log N) for each id", .summary = "Removes messages from a stream.",
      .syntax = "key:key id...", .run = run_xdel},
-    {.name = "xinfo", .arity = -2, .flags = CMD_READONLY, .categories = "stream", .group = "stream",
-     .since = "5.0.0", .complexity = "Depends on subcommand.",
-     .summary = "A container for stream introspection commands.", .subcommands = xinfo_subcommands},
-    {.name = "xlen", .arity = 2, .flags = CMD_READONLY | CMD_FAST, ONE_KEY, .since = "5.0.0",
+    {.name = "xlen", .arity = 2, .flags = CMD_READONLY | CMD_FAST, ONE_KEY, .key_use = "RO", .since = "5.0.0",
      .complexity = "O(1)", .summary = "Returns the number of messages in a stream.",
      .syntax = "key:key", .run = run_xlen},
     {.name = "xrange", .arity = -4, .flags = CMD_READONLY, ONE_KEY, .since = "5.0.0",
@@ -392,7 +308,7 @@ const struct command cmd_stream_table[] = {
      .complexity = "O(N) with N being the number of elements being returned",
      .summary = "Returns the messages from a stream within a range of IDs in reverse order.",
      .syntax = "key:key end start [COUNT count:integer]", .run = run_xrevrange},
-    {.name = "xtrim", .arity = -4, .flags = CMD_WRITE, ONE_KEY, .tips = "nondeterministic_output",
+    {.name = "xtrim", .arity = -4, .flags = CMD_WRITE, ONE_KEY, .key_use = "RW DELETE", .tips = "nondeterministic_output",
      .since = "5.0.0", .complexity = "O(N) with N being the number of evicted entries",
      .summary = "Deletes messages from the beginning of a stream.",
      .syntax = "key:key " TRIMMING, .run = run_xtrim},

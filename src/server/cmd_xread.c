@@ -47,12 +47,12 @@ static bool read_one(struct client *c, const struct xread *x, int32_t i)
         reply_array(r, 2);
     reply_bulk(r, x->names[i]);
     size_t at = reply_hold(r);
+    command_touch(c, key);
     int64_t n = keys_read(key, x->afters[i], x->count, reply_entry_visit, r);
     if (n == 0) {
         r->out->len = start;
         return false;
     }
-    key_touch(key);
     reply_array_at(r, at, n);
     return true;
 }

@@ -20,6 +20,7 @@
 #include "server/memory.h"
 #include "server/server.h"
 #include "server/slowlog.h"
+#include "server/stats.h"
 
 enum {
     NAME_MAX_BYTES = 64,
@@ -27,13 +28,33 @@ enum {
     DESCRIBE_MAX = 512, /* bytes of a request in a log line */
 };
 
+// clang-format off
 const struct command *const command_families[] = {
-    cmd_conn_table,    cmd_client_table,  cmd_command_table,
-    cmd_config_table,  cmd_server_table,  cmd_multi_table,
-    cmd_key_table,     cmd_expire_table,  cmd_stream_table,
-    cmd_xread_table,   cmd_gen_table,     cmd_fork_table,
-    cmd_cache_table,   cmd_debug_table, cmd_seam_table,   cmd_pubsub_table,
-    cmd_slowlog_table, cmd_cluster_table, NULL};
+    cmd_conn_table,
+    cmd_client_table,
+    cmd_command_table,
+    cmd_config_table,
+    cmd_server_table,
+    cmd_multi_table,
+    cmd_key_table,
+    cmd_expire_table,
+    cmd_stream_table,
+    cmd_xread_table,
+    cmd_gen_table,
+    cmd_fork_table,
+    cmd_cache_table,
+    cmd_debug_table,
+    cmd_pubsub_table,
+    cmd_slowlog_table,
+    cmd_cluster_table,
+    cmd_move_table,
+    cmd_object_table,
+    cmd_role_table,
+    cmd_xinfo_table,
+    cmd_seam_table,
+    NULL,
+};
+// clang-format on
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
@@ -122,6 +143,16 @@ void reply_err(struct reply *r, const struct err *err)
     reply_error_bytes(r, bytes_from(err->text));
 }
 
+void reply_error_echo(struct reply *r, const char *before, struct bytes arg, const char *after)
+{
+    struct str text = {0};
+    str_append_str(&text, before);
+    echo_append(&text, arg);
+    str_append_str(&text, after);
+    reply_error_bytes(r, bytes_of(&text));
+    str_free(&text);
+}
+
 static void unknown_text(const struct request *q, struct str *error)
 {
     str_append_str(error, "ERR unknown command '");
@@ -187,6 +218,12 @@ bool command_keys(const struct command *command, const struct request *q,
     return true;
 }
 
+void command_touch(const struct client *c, struct key *key)
+{
+    if (!c->no_touch)
+        key_touch(key);
+}
+
 /* ---- dispatch --------------------------------------------------------------------------------- */
 
 static bool is_http(const struct request *q)
@@ -232,7 +269,7 @@ static bool is_exec(const struct client *c, const struct command *command)
 /* EXEC takes what its commands take. */
 static bool takes_memory(const struct client *c, const struct command *command)
 {
-    return (command->flags & CMD_DENYOOM) || (is_exec(c, command) && c->multi->takes_memory);
+    return (command->flags & CMD_DENYOOM) || (is_exec(c, command) && (c->multi->flags & CMD_DENYOOM));
 }
 
 static void refuse_memory(struct client *c, const struct command *command)
@@ -245,6 +282,12 @@ static void refuse_memory(struct client *c, const struct command *command)
     client_discard_multi(c);
     guard_clear(&c->guard);
     reply_error(&c->reply, "EXECABORT Transaction discarded because of: %s", text);
+}
+
+static bool debug_is_allowed(const struct client *c)
+{
+    int setting = c->server->config.enable_debug_command;
+    return setting == CONFIG_DEBUG_YES || (setting == CONFIG_DEBUG_LOCAL && c->peer.is_loopback);
 }
 
 /* Checks that need no state of the command itself. True: an error was written. */
@@ -260,6 +303,11 @@ static bool refuse(struct client *c, const struct command *command)
         reply_error(&c->reply, "LOADING Kvasir is loading the model into memory");
     else if (s->state >= SERVER_STOPPING && !may_run_stopping)
         reply_error(&c->reply, "ERR the server is shutting down");
+    else if ((command->flags & CMD_DEBUG) && !debug_is_allowed(c))
+        reply_error(&c->reply,
+                    "ERR DEBUG command not allowed. If the enable-debug-command option is set to "
+                    "\"local\", you can run it from a local connection, otherwise you need to set "
+                    "this option in the configuration file, and then restart the server.");
     else if (c->multi && (command->flags & CMD_NO_MULTI))
         reply_error(&c->reply, "ERR Command not allowed inside a transaction");
     else if (takes_memory(c, command) && !memory_make_room(s))
@@ -298,7 +346,7 @@ static void enqueue(struct client *c, const struct command *command)
     }
     struct request q = resp_take(&c->reader);
     if (queue_push(m, q, bytes)) {
-        m->takes_memory |= (command->flags & CMD_DENYOOM) != 0;
+        m->flags |= command->flags;
         reply_status(&c->reply, "QUEUED");
         return;
     }
@@ -349,16 +397,43 @@ void command_call(struct client *c, const struct command *command, const struct 
     c->n_commands++;
     if (log_threshold <= LOG_DEBUG)
         trace(c, command, q);
-    c->server->stats.commands++;
+    struct server *s = c->server;
+    struct str *out = c->reply.out;
+    size_t at = out->len;
     int64_t start_us = clock_mono_us();
+    s->stats.commands++;
     if (!command->run ||
         (command->subcommands && q->n_args > 1 && bytes_equal_nocase(q->args[1], "help")))
         command_help(c, command);
     else
         command->run(c, q);
+    int64_t took_us = clock_mono_us() - start_us;
+    bool failed = !c->reply.over && out->len > at && out->data[at] == '-';
+    stats_count_call(s->counts, command, took_us, failed);
+    if (failed)
+        stats_count_error(s->counts, (struct bytes){out->data + at, out->len - at});
     if (!(command->flags & CMD_SKIP_SLOWLOG))
-        slowlog_note(c, command, q, clock_mono_us() - start_us);
+        slowlog_note(c, command, q, took_us);
     c->request = outer;
+}
+
+/* CLIENT PAUSE. EXEC writes when one of its commands does. */
+static bool is_held_back(const struct client *c, const struct command *command)
+{
+    enum server_pause pause = c->server->pause;
+    if (pause == PAUSE_NONE || (command->flags & CMD_CONTROL))
+        return false;
+    unsigned flags = command->flags | (is_exec(c, command) ? c->multi->flags : 0);
+    return pause == PAUSE_ALL || (flags & CMD_WRITE);
+}
+
+static void count_refused(struct client *c, const struct command *command)
+{
+    struct reply *r = &c->reply;
+    stats_count_error(c->server->counts,
+                      (struct bytes){r->out->data + r->mark, r->out->len - r->mark});
+    if (command)
+        stats_count_rejected(c->server->counts, command);
 }
 
 static void dispatch(struct client *c, struct request *q)
@@ -379,8 +454,15 @@ static void dispatch(struct client *c, struct request *q)
     str_free(&error);
     if (refused && c->multi)
         c->multi->broken = true;
-    if (refused)
+    if (refused) {
+        count_refused(c, command);
         return;
+    }
+    if (is_held_back(c, command)) {
+        c->blocked = BLOCK_PAUSE;
+        c->mute_next = c->mute; /* it comes here once more */
+        return;
+    }
     if (c->multi && !(command->flags & CMD_IN_MULTI))
         enqueue(c, command);
     else
@@ -395,9 +477,12 @@ void command_dispatch(struct client *c, struct request *q)
     }
     c->reply.limit = c->server->output_limit.hard_bytes;
     uint64_t errors = c->reply.errors;
+    c->mute = c->mute_next;
+    c->mute_next = false;
     reply_begin(&c->reply);
     dispatch(c, q);
     reply_end(&c->reply);
+    client_mute_reply(c);
     c->server->stats.errors += c->reply.errors - errors;
     client_attend(c);
 }

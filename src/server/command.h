@@ -22,10 +22,11 @@ enum command_flag {
     CMD_NOSCRIPT = 1 << 11,
     CMD_IN_MULTI = 1 << 12,  /* runs at once inside MULTI instead of being queued */
     CMD_DANGEROUS = 1 << 13, /* only the ACL category */
+    CMD_CONTROL = 1 << 14, /* CANCEL, SHUTDOWN: served while the server is ending, and paused */
     CMD_PUBSUB = 1 << 15,
     CMD_SUBSCRIBED = 1 << 16, /* runs while a version 2 client is subscribed */
     CMD_SKIP_SLOWLOG = 1 << 17,
-    CMD_CONTROL = 1 << 14, /* CANCEL, SHUTDOWN: served while the server is shutting down */
+    CMD_DEBUG = 1 << 18, /* only where enable-debug-command allows it */
 };
 
 /* Positions of keys in a request. */
@@ -41,9 +42,12 @@ struct command {
     int arity;        /* words with the name; negative: at least so many */
     unsigned flags;
     int first_key, last_key, key_step; /* as in COMMAND; 0: none */
-    const char *categories;            /* words beside those that follow from the flags */
-    const char *tips;                  /* words; NULL: none */
-    const char *group;                 /* of COMMAND DOCS */
+    /* Flags of the keys in COMMAND; '|' begins those of the keys from the next one on. NULL: RW
+     * UPDATE or RO ACCESS, as the command writes or not. */
+    const char *key_use;
+    const char *categories; /* words beside those that follow from the flags */
+    const char *tips;       /* words; NULL: none */
+    const char *group;      /* of COMMAND DOCS */
     const char *since;
     const char *complexity;
     const char *summary;
@@ -60,7 +64,8 @@ struct command {
 extern const struct command cmd_conn_table[], cmd_client_table[], cmd_command_table[],
     cmd_config_table[], cmd_server_table[], cmd_multi_table[], cmd_key_table[], cmd_expire_table[],
     cmd_stream_table[], cmd_xread_table[], cmd_gen_table[], cmd_fork_table[], cmd_cache_table[],
-    cmd_debug_table[], cmd_seam_table[], cmd_pubsub_table[], cmd_slowlog_table[], cmd_cluster_table[];
+    cmd_debug_table[], cmd_pubsub_table[], cmd_slowlog_table[], cmd_cluster_table[],
+    cmd_move_table[], cmd_object_table[], cmd_role_table[], cmd_xinfo_table[], cmd_seam_table[];
 extern const struct command *const command_families[]; /* ends with NULL */
 
 struct table *commands_new(void); /* name -> const struct command */
@@ -82,10 +87,15 @@ bool command_arity_ok(const struct command *command, int n_args);
 bool command_keys(const struct command *command, const struct request *q,
                   struct key_positions *positions);
 
+/* The command uses this key now, unless its client said NO-TOUCH. */
+void command_touch(const struct client *c, struct key *key);
+
 /* Error replies of many commands. */
 void reply_syntax_error(struct reply *r);
 void reply_not_integer(struct reply *r);
 void reply_err(struct reply *r, const struct err *err); /* text with its prefix */
+/* before, a cut and cleaned argument, after */
+void reply_error_echo(struct reply *r, const char *before, struct bytes arg, const char *after);
 /* Lines of HELP for a command with subcommands. */
 void command_help(struct client *c, const struct command *parent);
 

@@ -11,6 +11,7 @@
 #include "server/config.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
 #include "base/log.h"
@@ -230,6 +231,8 @@ void config_default(struct config *c)
 
 void config_free(struct config *c)
 {
+    free(c->file); /* of realpath */
+    c->file = NULL;
     option_free(config_options, c);
 }
 
@@ -349,6 +352,7 @@ int config_read_args(struct config *c, int argc, char **argv, struct config_comm
         first = 2;
         if (config_read_file(c, argv[1], err) < 0)
             return -1;
+        c->file = realpath(argv[1], NULL); /* NULL: it went just now; CONFIG REWRITE says so */
     }
     for (int i = first; i < argc;) {
         if (take_switch(argv[i], command)) {

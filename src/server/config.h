@@ -12,6 +12,8 @@ enum config_debug { CONFIG_DEBUG_NO, CONFIG_DEBUG_LOCAL, CONFIG_DEBUG_YES };
 
 /* Strings are owned and never NULL. Sizes are bytes, times milliseconds unless the name says so. */
 struct config {
+    char
+        *file; /* absolute path of the conf file; NULL: none. No option: CONFIG REWRITE writes it */
     /* network */
     int64_t port; /* 0: no TCP listener */
     char *bind;   /* addresses; a leading '-' means that it may be missing */

@@ -13,6 +13,7 @@
 #include "server/command.h"
 #include "server/memory.h"
 #include "server/server.h"
+#include "server/stats.h"
 
 #define LINE(out, ...) (str_printf((out), __VA_ARGS__), str_append((out), "\r\n", 2))
 
@@ -37,13 +38,14 @@ static void section_server(struct server *s, struct str *out)
 
 static void section_clients(struct server *s, struct str *out)
 {
-    int blocked = 0, lingering = 0, subscribed = 0;
+    int blocked = 0, lingering = 0, subscribed = 0, paused = 0;
     size_t largest_in = 0, largest_out = 0;
     LIST_FOREACH(&s->clients, node, next) {
         const struct client *c = LIST_ITEM(node, struct client, node);
         blocked += c->blocked != BLOCK_NONE;
         lingering += c->closing;
         subscribed += pubsub_count(c) > 0;
+        paused += c->blocked == BLOCK_PAUSE;
         if (c->input_cap > largest_in)
             largest_in = c->input_cap;
         if (c->conn.out.cap > largest_out)
@@ -54,14 +56,47 @@ static void section_clients(struct server *s, struct str *out)
     LINE(out, "client_recent_max_input_buffer:%zu", largest_in);
     LINE(out, "client_recent_max_output_buffer:%zu", largest_out);
     LINE(out, "blocked_clients:%d", blocked);
+    LINE(out, "cluster_connections:0");
+    LINE(out, "tracking_clients:0");
+    LINE(out, "clients_in_timeout_table:0");
+    LINE(out, "paused_clients:%d", paused);
     LINE(out, "closing_clients:%d", lingering);
     LINE(out, "pubsub_clients:%d", subscribed);
 }
 
+/* As Redis prints it: 1.50M. */
+static void line_human(struct str *out, const char *name, size_t bytes)
+{
+    static const char units[] = "BKMGT";
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit + 2 < sizeof units; unit++)
+        value /= 1024;
+    if (unit == 0)
+        LINE(out, "%s_human:%zuB", name, bytes);
+    else
+        LINE(out, "%s_human:%.2f%c", name, value, units[unit]);
+}
+
+static size_t system_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (size_t)pages * (size_t)bytes : 0;
+}
+
 static void section_memory(struct server *s, struct str *out)
 {
-    LINE(out, "used_memory:%zu", memory_used(s));
-    LINE(out, "used_memory_rss:%zu", mem_rss_bytes());
+    size_t used = memory_used(s), rss = mem_rss_bytes();
+    LINE(out, "used_memory:%zu", used);
+    line_human(out, "used_memory", used);
+    LINE(out, "used_memory_rss:%zu", rss);
+    line_human(out, "used_memory_rss", rss);
+    LINE(out, "total_system_memory:%zu", system_memory());
+    line_human(out, "total_system_memory", system_memory());
+    LINE(out, "mem_fragmentation_ratio:%.2f", used ? (double)rss / (double)used : 0.0);
+    LINE(out, "mem_allocator:libc");
+    LINE(out, "active_defrag_running:0");
+    LINE(out, "lazyfree_pending_objects:0");
     LINE(out, "mem_clients_normal:%zu", s->client_bytes);
     LINE(out, "mem_keys:%zu", mem_bytes(MEM_KEY));
     LINE(out, "mem_model:%zu", mem_bytes(MEM_MODEL));
@@ -78,6 +113,11 @@ static void section_persistence(struct server *s, struct str *out)
 {
     bool loading = s->state == SERVER_LOADING;
     LINE(out, "loading:%d", loading);
+    LINE(out, "async_loading:0");
+    LINE(out, "rdb_bgsave_in_progress:0"); /* nothing is saved; exporters want the names */
+    LINE(out, "rdb_last_bgsave_status:ok");
+    LINE(out, "aof_enabled:0");
+    LINE(out, "aof_rewrite_in_progress:0");
     if (loading) {
         LINE(out, "loading_start_time:%lld", (long long)s->started_unix_s);
         LINE(out, "loading_eta_seconds:1"); /* unknown; clients that wait ask again after it */
@@ -90,11 +130,21 @@ static void section_stats(struct server *s, struct str *out)
     LINE(out, "total_connections_received:%llu", (unsigned long long)t->connections);
     LINE(out, "rejected_connections:%llu", (unsigned long long)t->rejected_connections);
     LINE(out, "total_commands_processed:%llu", (unsigned long long)t->commands);
+    LINE(out, "instantaneous_ops_per_sec:%llu",
+         (unsigned long long)stats_per_second(s->counts, RATE_COMMANDS));
+    LINE(out, "instantaneous_input_kbps:%.2f",
+         (double)stats_per_second(s->counts, RATE_BYTES_IN) / 1024);
+    LINE(out, "instantaneous_output_kbps:%.2f",
+         (double)stats_per_second(s->counts, RATE_BYTES_OUT) / 1024);
     LINE(out, "total_error_replies:%llu", (unsigned long long)t->errors);
     LINE(out, "total_net_input_bytes:%llu", (unsigned long long)t->bytes_in);
     LINE(out, "total_net_output_bytes:%llu", (unsigned long long)t->bytes_out);
     LINE(out, "pubsub_channels:%lld", (long long)pubsub_names(s->pubsub, PUBSUB_CHANNEL));
     LINE(out, "pubsub_patterns:%lld", (long long)pubsub_names(s->pubsub, PUBSUB_PATTERN));
+    struct keyspace_stats k = s->keys ? *keyspace_stats(s->keys) : (struct keyspace_stats){0};
+    LINE(out, "keyspace_hits:%llu", (unsigned long long)k.hits);
+    LINE(out, "keyspace_misses:%llu", (unsigned long long)k.misses);
+    LINE(out, "expired_keys:%llu", (unsigned long long)k.expired);
     LINE(out, "evicted_keys:%llu", (unsigned long long)t->evicted_keys);
     LINE(out, "protocol_errors:%llu", (unsigned long long)t->protocol_errors);
     LINE(out, "client_output_buffer_limit_disconnections:%llu",
@@ -107,6 +157,11 @@ static void section_replication(struct server *s, struct str *out)
 {
     LINE(out, "role:master");
     LINE(out, "connected_slaves:0");
+    LINE(out, "master_failover_state:no-failover");
+    LINE(out, "master_replid:%s", s->run_id);
+    LINE(out, "master_repl_offset:0");
+    LINE(out, "second_repl_offset:-1");
+    LINE(out, "repl_backlog_active:0");
 }
 
 static void section_cpu(struct server *s, struct str *out)
@@ -203,29 +258,56 @@ static void section_cache(struct server *s, struct str *out)
     LINE(out, "cache_rejected_matches:%llu", (unsigned long long)t.rejected_matches);
 }
 
+static void section_commandstats(struct server *s, struct str *out)
+{
+    stats_print_commands(s->counts, out);
+}
+
+static void section_errorstats(struct server *s, struct str *out)
+{
+    stats_print_errors(s->counts, out);
+}
+
+static void section_modules(struct server *s, struct str *out)
+{
+}
+
+/* What INFO alone shows, what `all` adds, and what only `everything` does, as in Redis. */
+enum section_level { IN_DEFAULT, IN_ALL, IN_EVERYTHING };
+
 static const struct section {
     const char *name;
     void (*print)(struct server *s, struct str *out);
+    enum section_level level;
 } sections[] = {
-    {"Server", section_server},     {"Clients", section_clients},
-    {"Memory", section_memory},     {"Persistence", section_persistence},
-    {"Stats", section_stats},       {"Replication", section_replication},
-    {"CPU", section_cpu},           {"Cluster", section_cluster},
-    {"Keyspace", section_keyspace}, {"Model", section_model},
-    {"Engine", section_engine},     {"Cache", section_cache},
+    {"Server", section_server, IN_DEFAULT},
+    {"Clients", section_clients, IN_DEFAULT},
+    {"Memory", section_memory, IN_DEFAULT},
+    {"Persistence", section_persistence, IN_DEFAULT},
+    {"Stats", section_stats, IN_DEFAULT},
+    {"Replication", section_replication, IN_DEFAULT},
+    {"CPU", section_cpu, IN_DEFAULT},
+    {"Modules", section_modules, IN_DEFAULT},
+    {"Commandstats", section_commandstats, IN_ALL},
+    {"Errorstats", section_errorstats, IN_DEFAULT},
+    {"Cluster", section_cluster, IN_DEFAULT},
+    {"Keyspace", section_keyspace, IN_DEFAULT},
+    {"Model", section_model, IN_DEFAULT},
+    {"Engine", section_engine, IN_DEFAULT},
+    {"Cache", section_cache, IN_DEFAULT},
 };
 
 static bool is_wanted(const struct section *section, const struct bytes *names, int n)
 {
-    static const char *const all[] = {"all", "default", "everything"};
+    static const char *const groups[] = {"default", "all", "everything"}; /* by level */
     for (int i = 0; i < n; i++) {
         if (bytes_equal_nocase(names[i], section->name))
             return true;
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            if (bytes_equal_nocase(names[i], all[k]))
+        for (int level = section->level; level <= IN_EVERYTHING; level++)
+            if (bytes_equal_nocase(names[i], groups[level]))
                 return true;
     }
-    return n == 0;
+    return n == 0 && section->level == IN_DEFAULT;
 }
 
 void info_print(struct server *s, const struct bytes *names, int n, struct str *out)

@@ -32,6 +32,7 @@
 #include "server/command.h"
 #include "server/memory.h"
 #include "server/notify.h"
+#include "server/stats.h"
 
 enum {
     TICK_MS = 100,    /* time limits of clients are checked so often */
@@ -108,6 +109,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     conn_loop_enter(s->loop);
+    uint64_t totals[N_RATES] = {[RATE_COMMANDS] = s->stats.commands,
+                                [RATE_BYTES_IN] = s->stats.bytes_in,
+                                [RATE_BYTES_OUT] = s->stats.bytes_out};
+    stats_sample(s->counts, clock_now_us(), totals);
+    if (s->pause != PAUSE_NONE && clock_now_us() >= s->pause_until_us)
+        server_pause_end(s);
     LIST_FOREACH(&s->clients, node, next) {
         client_check_time(LIST_ITEM(node, struct client, node), clock_now_us());
     }
@@ -183,6 +190,7 @@ struct server *server_new(const struct config *config, struct err *err)
     s->commands = commands_new();
     s->pubsub = pubsub_new();
     slowlog_init(&s->slowlog);
+    s->counts = stats_new();
     s->base = event_base_new();
     ASSERT(s->base);
     s->loop = xcalloc(1, sizeof *s->loop);
@@ -392,6 +400,7 @@ void server_stop(struct server *s, const char *why)
     s->state = SERVER_STOPPING;
     s->stop_by_us = now + s->config.shutdown_timeout_s * 1000000;
     s->stop_turns = 0;
+    server_pause_end(s);
     listeners_stop(s->listeners);
     if (s->keys) {
         keyspace_shut_down(s->keys);
@@ -474,6 +483,7 @@ void server_free(struct server *s)
     table_free(s->commands, NULL);
     pubsub_free(s->pubsub);
     slowlog_reset(&s->slowlog);
+    stats_free(s->counts);
     xfree(s->loop);
     event_base_free(s->base);
     config_free(&s->config);

@@ -23,6 +23,7 @@
 #define SERVER_REDIS_VERSION "7.2.4"
 
 struct loading; /* load.c */
+struct stats;   /* stats.c */
 struct event;
 struct event_base;
 
@@ -32,6 +33,9 @@ enum server_state {
     SERVER_STOPPING, /* no new work; running generations end, replies go out */
     SERVER_STOPPED,
 };
+
+/* CLIENT PAUSE: which commands wait. */
+enum server_pause { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
 
 /* What a loaded model consists of; all NULL without one. */
 struct served_model {
@@ -83,8 +87,11 @@ struct server {
     int64_t stop_by_us; /* STOPPING: leave then, whatever still runs */
     int stop_turns;     /* turns since then */
     int exit_status;
+    enum server_pause pause;
+    int64_t pause_until_us; /* clock_now_us; with pause */
     int64_t http_logged_us; /* last log line about POST or Host: */
     struct server_stats stats;
+    struct stats *counts; /* owns; by command and by error, rates */
 };
 
 /* Opens sockets and begins to load. argv[0] and the file only for INFO. NULL: err. */
@@ -98,6 +105,7 @@ void server_stop(struct server *s, const char *why);
 /* load.c, main thread: keys may be used now; or loading failed, which ends the server. */
 void server_loaded(struct server *s, const struct err *failure);
 void server_config_changed(struct server *s); /* after CONFIG SET */
+void server_pause_end(struct server *s);      /* what was held back goes on */
 int64_t server_uptime_s(const struct server *s);
 
 /* load.c: the model's way into memory, on a job thread. */

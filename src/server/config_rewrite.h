@@ -1,0 +1,11 @@
+/* config_rewrite.h - CONFIG REWRITE: the running configuration into its file. */
+#ifndef SERVER_CONFIG_REWRITE_H
+#define SERVER_CONFIG_REWRITE_H
+
+#include "server/config.h"
+
+/* What the file should hold, given what it holds. */
+void config_rewrite_text(const struct config *c, struct bytes old, struct str *out);
+int config_rewrite(const struct config *c, const char *path, struct err *err);
+
+#endif
