@@ -1,9 +1,16 @@
 #!/usr/bin/env python3
 """redis-cli against a real server: arguments, pipes, RESP3, raw output."""
+import fcntl
 import os
+import pty
+import re
+import select
 import shutil
+import struct
 import subprocess
 import sys
+import termios
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from kvasir_test import PATIENCE_S, Server, Skip, main, test, tiny_model  # noqa: E402
@@ -81,6 +88,76 @@ def _():
         out = cli(s, "COMMAND", "DOCS", "GEN", "FORK", "CANCEL")
         assert "summary" in out and "arguments" in out, out[:300]
         assert int(cli(s, "COMMAND", "COUNT")) > 50
+
+
+class Terminal:
+    """redis-cli on a terminal of its own: what is typed, and what stands on the screen."""
+
+    def __init__(self, server, *args):
+        if not shutil.which("redis-cli"):
+            raise Skip("redis-cli is not installed")
+        self.screen = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm", HOME=server.folder)
+            os.execvp("redis-cli", ["redis-cli", "-s", server.socket_path, *args])
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 300, 0, 0))
+
+    def type(self, text):
+        """Key by key, as a person does: hints come with each."""
+        self.screen = ""
+        for key in text:
+            os.write(self.fd, key.encode())
+
+    def see(self, pattern):
+        """Waits until this stands on the screen."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not re.search(pattern, self.screen, re.S):
+            assert time.monotonic() < deadline, f"{pattern!r} is not on the screen: {self.screen[-2000:]!r}"
+            if select.select([self.fd], [], [], 1)[0]:
+                self.screen += os.read(self.fd, 65536).decode("utf-8", "replace")
+
+    def enter(self, line, answer, prompt="> "):
+        """A whole line; then the answer and the next prompt: what is typed before that gets lost."""
+        self.type(line + "\r")
+        self.see(answer + "[^>]*" + prompt)
+
+    def close(self):
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
+
+
+@test("redis-cli on a terminal: hints from COMMAND DOCS, answers, errors, a transaction's prompt")
+def _():
+    with Server(model()) as s:
+        t = Terminal(s)
+        t.see("> ")
+        t.type("GEN ")
+        t.see(r"key \[prompt \[AS role\]")
+        t.enter("k hello MAXTOKENS 3 IGNOREEOS", "\"\r\n")
+        t.type("FORK k ")
+        t.see("destination")
+        t.enter("a b", r"\(integer\) 2\r\n")
+        t.enter("NOSUCH", r"\(error\) ERR unknown command 'NOSUCH'")
+        t.enter("MULTI", "OK\r\n", r"\(TX\)> ")
+        t.enter("XLEN k", "QUEUED\r\n", r"\(TX\)> ")
+        t.enter("EXEC", r"1\) \(integer\) 2\r\n")
+        t.enter("HELP GEN", "summary:.*Lets the model continue a conversation")
+        t.type("quit\r")
+        t.close()
+
+
+@test("redis-cli --pipe, --bigkeys, --memkeys, --latency")
+def _():
+    with Server(model()) as s:
+        requests = b"".join(b"*5\r\n$4\r\nXADD\r\n$2\r\nk%d\r\n$1\r\n*\r\n$4\r\ntext\r\n$2\r\nhi\r\n" % (i % 10)
+                            for i in range(1000))
+        assert "errors: 0, replies: 1000" in cli(s, "--pipe", stdin=requests)
+        assert "10 streams with 1000 entries" in cli(s, "--bigkeys")
+        assert "Biggest stream" in cli(s, "--memkeys")
+        out = subprocess.run(["timeout", "2", "redis-cli", "-s", s.socket_path, "--latency", "-i", "1", "--raw"],
+                             capture_output=True, text=True, check=False).stdout
+        assert out.split() and float(out.split()[-2]) >= 0, out
 
 
 main()
