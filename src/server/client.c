@@ -75,6 +75,8 @@ static void client_free(struct client *c)
     pubsub_leave(c);
     guard_clear(&c->guard);
     client_discard_multi(c);
+    if (c->server->tick_at == &c->node)
+        c->server->tick_at = c->node.next != &c->server->clients ? c->node.next : NULL;
     list_remove(&c->node);
     list_remove(&c->attend_node);
     c->server->n_clients--;
@@ -457,7 +459,8 @@ void client_check_time(struct client *c, int64_t now_us)
 size_t client_bytes(const struct client *c)
 {
     return sizeof *c + c->conn.out.cap + c->input_cap + resp_bytes(&c->reader) +
-           c->subscriptions.bytes + c->guard.bytes + c->reply.behind.cap + (c->multi ? c->multi->bytes : 0);
+           c->subscriptions.bytes + c->guard.bytes + c->reply.behind.cap +
+           (c->multi ? c->multi->bytes : 0);
 }
 
 static void flags_append(const struct client *c, struct str *out)

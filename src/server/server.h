@@ -73,7 +73,8 @@ struct server {
     struct table *commands;      /* owns */
     struct list clients, attend; /* struct client: node, attend_node */
     int64_t n_clients;
-    size_t client_bytes; /* of their buffers, as of the end of the last turn */
+    struct list *tick_at; /* the client's node at which the next tick goes on; NULL: the first */
+    size_t client_bytes;  /* of their buffers, as of the end of the last turn */
     uint64_t next_client_id;
 
     struct jobs *jobs;       /* owns */
