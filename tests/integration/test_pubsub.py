@@ -238,6 +238,26 @@ def _():
         wait_until(lambda: c.call("PUBSUB", "CHANNELS") == [], "it is closed")
 
 
+@test("CLIENT KILL of a subscriber, by another one and by itself, in the middle of messages")
+def _():
+    with Server(tcp=False) as server, server.connect() as c:
+        for by_self in False, True:
+            s = Subscriber(server, 3)
+            number = s.call("CLIENT", "ID")
+            s.send("SUBSCRIBE", "a")
+            s.pushed()
+            killer = s if by_self else c
+            kill = Client.encode("CLIENT", "KILL", "ID", number, "SKIPME", "no")
+            publish = Client.encode("PUBLISH", "a", "x")
+            killer.send_raw(publish + kill + publish + (b"" if by_self else Client.encode("PUBSUB", "NUMSUB", "a")))
+            if not by_self:
+                assert [c.receive() for _ in range(3)] == [1, 1, 0]  # it gets nothing any more
+                c.receive()
+            assert s.closed()
+            wait_until(lambda: c.call("PUBSUB", "CHANNELS") == [], "its subscription goes")
+            s.close()
+
+
 @test("an idle subscriber is not closed by timeout")
 def _():
     with Server({"timeout": 1}, tcp=False) as server, server.connect() as s, server.connect() as idle:
@@ -330,17 +350,23 @@ def _():
                                ("XADD s 3-2 a b", "xadd=s"), ("XTRIM s MAXLEN 1", "xtrim=s"), ("XTRIM s MAXLEN 1", ""),
                                ("RENAME s t", "new=t rename_from=s rename_to=t"), ("COPY t u", "new=u copy_to=u"),
                                ("COPY t u REPLACE", "new=u copy_to=u"), ("COPY t u", ""),
-                               ("FORK t v w", "new=v copy_to=v new=w copy_to=w"), ("RENAME t u",
-                                                                                    "new=u rename_from=t rename_to=u"),
+                               ("FORK t v w", "new=v copy_to=v new=w copy_to=w"),
+                               ("RENAME t u", "new=u rename_from=t rename_to=u"),
                                ("EXPIRE u 100", "expire=u"), ("PERSIST u", "persist=u"), ("PERSIST u", ""),
                                ("EXPIRE u -1", "del=u"), ("EXPIRE u 5", ""), ("DEL v zz w", "del=v del=w"),
-                               ("XADD s 1-1 a b", "new=s xadd=s"), ("FLUSHALL", "")):
+                               ("XADD s 1-1 a b", "new=s xadd=s"), ("XSETID s 9-9", "xsetid=s"),
+                               ("RENAMENX s t", "new=t rename_from=s rename_to=t"), ("FLUSHALL", "")):
             c.send(*line.split(" "))
             c.receive()
             assert " ".join(events(s, c)) == expected, line
-        c.call("SELECT", 3)
-        s.send("PSUBSCRIBE", "__keyevent@3__:*")
+        s.send("PSUBSCRIBE", "__keyevent@3__:*")  # a second pattern: those events come twice
         s.pushed()
+        c.call("XADD", "m", "1-1", "a", "b")
+        assert events(s, c) == ["new=m", "xadd=m"] and c.call("MOVE", "m", 3) == 1
+        assert sorted(events(s, c)) == ["move_from=m", "move_to=m", "move_to=m", "new=m", "new=m"]
+        c.call("SWAPDB", 0, 3)
+        assert events(s, c) == []
+        c.call("SELECT", 3)
         c.call("XADD", "s", "1-1", "a", "b")
         assert s.pushed()[2] == s.pushed()[2] == b"__keyevent@3__:new"
         assert s.pushed()[2] == s.pushed()[2] == b"__keyevent@3__:xadd"

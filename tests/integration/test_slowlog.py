@@ -15,7 +15,8 @@ def _():
         c.call("XADD", "k", "1-1", "a", "b")
         c.call("echo", "hi")
         entries = c.call("SLOWLOG", "GET")
-        assert [e[3] for e in entries][:2] == [[b"echo", b"hi"], [b"XADD", b"k", b"(3 bytes)", b"(1 bytes)", b"(1 bytes)"]]
+        assert [e[3] for e in entries][:2] == [[b"echo", b"hi"],
+                                                   [b"XADD", b"k", b"(3 bytes)", b"(1 bytes)", b"(1 bytes)"]]
         assert [e[0] for e in entries] == sorted((e[0] for e in entries), reverse=True)
         newest = entries[0]
         assert len(newest) == 6 and abs(newest[1] - time.time()) < 60 and 0 <= newest[2] < 10**7
@@ -46,7 +47,8 @@ def _():
 @test("only what is slow is kept, at most slowlog-max-len; both can be set while it runs")
 def _():
     with Server(tcp=False) as server, server.connect() as c:
-        assert c.call("CONFIG", "GET", "slowlog-*") == [b"slowlog-log-slower-than", b"10000", b"slowlog-max-len", b"128"]
+        assert c.call("CONFIG", "GET", "slowlog-*") == [b"slowlog-log-slower-than", b"10000",
+                                                      b"slowlog-max-len", b"128"]
         c.call("CONFIG", "SET", "slowlog-log-slower-than", 10**15)
         c.call("SLOWLOG", "RESET")
         c.call("ECHO", "fast")
@@ -113,8 +115,10 @@ def _():
         def last():
             return c.call("SLOWLOG", "GET", 1)[0][3]
         for private, words, shown in (
-                (True, ("GEN", "k", "secret words", "MAXTOKENS", 1), ["GEN", "k", "(12 bytes)", "(9 bytes)", "(1 bytes)"]),
-                (True, ("XADD", "x", "*", "text", "secret words"), ["XADD", "x", "(1 bytes)", "(4 bytes)", "(12 bytes)"]),
+                (True, ("GEN", "k", "secret words", "MAXTOKENS", 1),
+                 ["GEN", "k", "(12 bytes)", "(9 bytes)", "(1 bytes)"]),
+                (True, ("XADD", "x", "*", "text", "secret words"),
+                 ["XADD", "x", "(1 bytes)", "(4 bytes)", "(12 bytes)"]),
                 (True, ("TOKENIZE", "secret words"), ["TOKENIZE", "(12 bytes)"]),
                 (True, ("CACHE", "PROBE", "secret words"), ["CACHE", "PROBE", "(12 bytes)"]),
                 (False, ("XLEN", "x"), ["XLEN", "x"])):
@@ -163,7 +167,8 @@ def _():
 @test("CLUSTER is the error of a Redis without cluster support, whatever the subcommand")
 def _():
     with Server(tcp=False) as server, server.connect() as c:
-        for words in ("INFO",), ("SLOTS",), ("shards",), ("NODES",), ("MYID",), ("KEYSLOT", "a"), ("NOSUCH",), ("MEET", 1):
+        for words in ("INFO",), ("SLOTS",), ("shards",), ("NODES",), ("MYID",), ("KEYSLOT", "a"), \
+                ("NOSUCH",), ("MEET", 1):
             assert c.error("CLUSTER", *words) == "ERR This instance has cluster support disabled", words
         assert c.error("CLUSTER") == "ERR wrong number of arguments for 'cluster' command"
         assert c.error("CLUSTER", "KEYSLOT") == "ERR wrong number of arguments for 'cluster|keyslot' command"

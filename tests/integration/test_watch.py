@@ -137,6 +137,23 @@ def _(server, c, other):
     assert transact(c) is None  # made and removed again
 
 
+@test("SWAPDB and MOVE touch names that exist in either database")
+@two_clients()
+def _(server, c, other):
+    other.call("XADD", "k", "1-1", "a", "b")
+    c.call("SELECT", 1)
+    for name, expected in ("none", ["PONG"]), ("k", None), ("k", None):  # it comes, and it goes
+        c.call("WATCH", name)
+        other.call("SWAPDB", 0, 1)
+        assert transact(c) == expected, name
+    other.call("SELECT", 1)  # where k is now, after three swaps
+    for home, away in (1, 0), (0, 1):
+        c.call("WATCH", "k")
+        other.call("SELECT", home)
+        assert other.call("MOVE", "k", away) == 1
+        assert transact(c) is None
+
+
 @test("compare and append: of clients that WATCH, read and write one key, each counts once")
 def _():
     with Server(tcp=False) as server:
