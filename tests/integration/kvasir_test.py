@@ -12,6 +12,8 @@ Servers listen on a free TCP port and a unix socket in a folder of their own, bo
 asks again and again until a generous deadline.
 """
 import atexit
+import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -236,6 +238,12 @@ def tiny_model(*options):
     return path
 
 
+def _die_with_the_test():
+    """In the child: a test program that is killed takes its servers along (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Server:
     """A kvasir-server of its own. options: {"port": 0} as on the command line; wait=False returns
     before it is ready. conf: text of a configuration file."""
@@ -279,7 +287,8 @@ class Server:
         self.port = int(options["port"])
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder,
-                                            stdin=subprocess.DEVNULL, env={**os.environ, **(self.env or {})})
+                                            stdin=subprocess.DEVNULL, preexec_fn=_die_with_the_test,
+                                            env={**os.environ, **(self.env or {})})
         if self not in _servers:
             _servers.append(self)
 
