@@ -780,7 +780,7 @@ static void test_a_full_queue_is_refused_with_its_own_prefix(void **state)
 {
     struct fixture fx;
     struct client c[64];
-    char name[8];
+    char name[16];
     int n = 0;
     fx_open(&fx, "");
     do {
