@@ -447,7 +447,8 @@ void client_check_time(struct client *c, int64_t now_us)
     }
     if (!c->conn.reading && conn_peer_is_gone(&c->conn) && c->blocked != BLOCK_NONE)
         client_drop(c);
-    else if (!c->authenticated && now_us - c->created_us > AUTH_TIME_US)
+    else if (!c->authenticated && c->blocked != BLOCK_PAUSE && /* its AUTH may be held back */
+             now_us - c->created_us > AUTH_TIME_US)
         time_over(c, "no AUTH within 10 s");
     else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE && pubsub_count(c) == 0 &&
              now_us - c->active_us > config->timeout_s * 1000000)

@@ -57,6 +57,13 @@ def _(server, c):
         assert len(c.call("client", "list", "type", "NORMAL").splitlines()) == 2
         for kind in ("master", "replica", "slave", "pubsub"):
             assert c.call("CLIENT", "LIST", "TYPE", kind) == b"", kind
+    with server.connect() as d, server.connect() as e:
+        d_id = d.call("CLIENT", "ID")
+        d.call("SUBSCRIBE", "channel")
+        assert c.call("CLIENT", "LIST", "TYPE", "pubsub").startswith(b"id=%d " % d_id)
+        assert f"id={d_id} " not in c.call("CLIENT", "LIST", "TYPE", "normal").decode()
+        assert c.call("CLIENT", "KILL", "TYPE", "pubsub") == 1 and d.closed()
+        assert e.call("PING") == "PONG" and c.call("PUBLISH", "channel", "x") == 0
     assert c.error("CLIENT", "LIST", "TYPE", "foo") == "ERR Unknown client type 'foo'"
     assert c.error("CLIENT", "LIST", "ID", "x") == "ERR Invalid client ID"
     assert c.error("CLIENT", "LIST", "FOO") == "ERR syntax error"
@@ -276,6 +283,20 @@ def _():
         assert c.call("EXISTS", "gone", "held") == 0
         assert server.terminate() == 0
         assert str(d.receive(False)).startswith("ERR the server is shutting down")
+
+
+@test("CLIENT PAUSE ALL holds AUTH back without closing who sent it; refusals are told at once")
+def _():
+    with Server({"requirepass": "secret"}, tcp=False) as server, server.connect() as c:
+        c.call("AUTH", "secret")
+        assert c.call("CLIENT", "PAUSE", 10**9, "ALL") == "OK"
+        with server.connect() as d:
+            assert d.error("PING") == "NOAUTH Authentication required."
+            assert d.error("NOSUCH").startswith("ERR unknown command")
+            d.send("AUTH", "secret")
+            d.send("PING")
+            assert c.call("CLIENT", "UNPAUSE") == "OK"
+            assert d.receive() == "OK" and d.receive() == "PONG"
 
 
 @test("CLIENT PAUSE lets generations end and readers hear of it")

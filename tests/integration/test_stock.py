@@ -135,6 +135,31 @@ def _(server, c):
     assert c.error("SWAPDB", -1, 0) == "ERR DB index is out of range"
 
 
+@test("MOVE, RENAMENX, SWAPDB and XSETID spoil who WATCHes, and are told as Redis tells them")
+@one_server
+def _(server, c):
+    changes = ((("MOVE", "k", 1), True), (("RENAMENX", "k", "n"), True), (("SWAPDB", 0, 1), True),
+               (("XSETID", "k", "9999999999999-0"), True), (("TOUCH", "k"), False),
+               (("OBJECT", "ENCODING", "k"), False), (("SWAPDB", 2, 3), False))
+    with server.connect() as d, server.connect() as s:
+        assert c.call("CONFIG", "SET", "notify-keyspace-events", "KEA") == "OK"
+        s.call("PSUBSCRIBE", "__keyspace@*__:*")
+        for words, spoils in changes:
+            c.call("FLUSHALL")
+            add(c, "k")
+            assert s.receive()[3] == b"xadd"
+            d.call("WATCH", "k")
+            c.call(*words)
+            d.call("MULTI")
+            d.call("PING")
+            assert d.call("EXEC") == (None if spoils else ["PONG"]), words
+            told = {"MOVE": [(b"__keyspace@0__:k", b"move_from"), (b"__keyspace@1__:k", b"move_to")],
+                    "RENAMENX": [(b"__keyspace@0__:k", b"rename_from"),
+                                 (b"__keyspace@0__:n", b"rename_to")],
+                    "XSETID": [(b"__keyspace@0__:k", b"xsetid")]}.get(words[0], [])
+            assert [tuple(s.receive()[2:]) for _ in told] == told, words
+
+
 @test("a generating key: RENAME RENAMENX MOVE SWAPDB XSETID are BUSYKEY, FORK and TOUCH are not")
 def _():
     with Server({"model": tiny_model()}, tcp=False) as server, server.connect() as c:
