@@ -376,10 +376,16 @@ void client_answer_begin(struct client *c)
     reply_begin(&c->reply);
 }
 
-void client_mute_reply(struct client *c)
+bool client_is_muted(const struct client *c)
 {
-    if (c->reply_off || c->mute)
+    return c->reply_off || c->mute;
+}
+
+void client_finish_reply(struct client *c)
+{
+    if (client_is_muted(c))
         c->reply.out->len = c->reply.mark;
+    reply_follow(&c->reply);
 }
 
 void client_answer_end(struct client *c)
@@ -391,7 +397,7 @@ void client_answer_end(struct client *c)
         stats_count_error(c->server->counts, answer);
         stats_count_failed(c->server->counts, c->last_command);
     }
-    client_mute_reply(c);
+    client_finish_reply(c);
     client_attend(c);
 }
 

@@ -111,8 +111,9 @@ void client_check_time(struct client *c, int64_t now_us);
 
 struct resp_limits client_limits(const struct client *c);
 void client_discard_multi(struct client *c); /* harmless outside MULTI */
-/* REPLY OFF and SKIP: drops what was written since reply_begin. */
-void client_mute_reply(struct client *c);
+/* Behind reply_end: drops the reply under REPLY OFF and SKIP; messages that came meanwhile follow. */
+void client_finish_reply(struct client *c);
+bool client_is_muted(const struct client *c);
 void client_reset(struct client *c);                           /* RESET: as just connected */
 size_t client_bytes(const struct client *c);                   /* memory held */
 void client_describe(const struct client *c, struct str *out); /* a line of CLIENT LIST */

@@ -31,10 +31,12 @@ static const struct verb *find_verb(const struct request *q)
     return NULL;
 }
 
-/* name data NULL: there was nothing to unsubscribe from. */
+/* name data NULL: there was nothing to unsubscribe from. It is a message, so that REPLY OFF lets it
+ * through, as Redis does. */
 static void confirm(struct client *c, const struct verb *verb, struct bytes name)
 {
-    struct reply *r = &c->reply;
+    struct reply message = {.out = &c->reply.behind, .protocol = c->reply.protocol};
+    struct reply *r = client_is_muted(c) ? &message : &c->reply;
     reply_push(r, 3);
     reply_text(r, verb->name);
     if (name.data)

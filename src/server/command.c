@@ -482,7 +482,7 @@ void command_dispatch(struct client *c, struct request *q)
     reply_begin(&c->reply);
     dispatch(c, q);
     reply_end(&c->reply);
-    client_mute_reply(c);
+    client_finish_reply(c);
     c->server->stats.errors += c->reply.errors - errors;
     client_attend(c);
 }

@@ -40,6 +40,10 @@ void reply_end(struct reply *r)
 {
     bound(r);
     r->is_open = false;
+}
+
+void reply_follow(struct reply *r)
+{
     if (r->behind.len == 0)
         return;
     str_append(r->out, r->behind.data, r->behind.len);

@@ -18,12 +18,14 @@ struct reply {
     bool over;         /* it passed the limit: the rest is not written */
     uint64_t errors;   /* error replies so far, for EXEC and INFO */
     bool is_open;      /* between reply_begin and reply_end */
-    struct str behind; /* owns; messages that came meanwhile: reply_end appends them */
+    struct str behind; /* owns; messages that came meanwhile, for reply_follow */
 };
 
 /* Every command's reply stands between these two. An overlong one is replaced by an error. */
 void reply_begin(struct reply *r);
 void reply_end(struct reply *r);
+/* The messages that came while it was written follow it. */
+void reply_follow(struct reply *r);
 
 void reply_status(struct reply *r, const char *text); /* one line, ours */
 void reply_ok(struct reply *r);

@@ -258,6 +258,23 @@ def _():
             s.close()
 
 
+@test("CLIENT REPLY OFF and SKIP let messages and confirmations through, as Redis does")
+@each_protocol()
+def _(server, c, s, protocol):
+    s.send("CLIENT", "REPLY", "OFF")
+    s.send("PING")
+    s.send("SUBSCRIBE", "a")
+    assert s.pushed() == [b"subscribe", b"a", 1]
+    assert c.call("PUBLISH", "a", "x") == 1 and s.pushed() == [b"message", b"a", b"x"]
+    if protocol == 3:
+        s.send("PUBLISH", "a", "mine")
+        assert s.pushed() == [b"message", b"a", b"mine"]
+        assert s.call("CLIENT", "REPLY", "ON") == "OK"
+        s.send("CLIENT", "REPLY", "SKIP")
+        s.send("PUBLISH", "a", "again")
+        assert s.pushed() == [b"message", b"a", b"again"] and s.call("PING") == "PONG"
+
+
 @test("an idle subscriber is not closed by timeout")
 def _():
     with Server({"timeout": 1}, tcp=False) as server, server.connect() as s, server.connect() as idle:
