@@ -146,6 +146,18 @@ static void blame(struct tally *t, const char *format, ...)
     putchar('\n');
 }
 
+/* Whatever failed, a whole conf file stands: the old one or the new one. */
+static void check_conf(struct run *r, struct tally *t)
+{
+    struct str text = {0};
+    struct err err = {""};
+    if (file_read(r->w->conf, 65536, &text, &err) != 0)
+        blame(t, "%s", err.text);
+    else if (strncmp(text.data ? text.data : "", WORLD_CONF, strlen(WORLD_CONF)) != 0)
+        blame(t, "the conf file begins with '%.40s'", text.data ? text.data : "");
+    str_free(&text);
+}
+
 /* All clients leave; what is left is as before, and another client is served. */
 static void check(struct run *r, struct tally *t, size_t memory, int files)
 {
@@ -153,6 +165,7 @@ static void check(struct run *r, struct tally *t, size_t memory, int files)
     const char *fault = world_audit(r->w);
     if (fault)
         blame(t, "audit: %s", fault);
+    check_conf(r, t);
     world_hold(r->w, false, false);
     for (int i = 1; i <= N_CLIENTS; i++)
         hang_up(r, i);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "keyspace/generate.h"
@@ -118,6 +119,18 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
+/* A conf file that CONFIG REWRITE may write over. */
+static char *make_conf(struct world *w)
+{
+    struct err err = {""};
+    snprintf(w->conf, sizeof w->conf, "%s.conf", w->path);
+    if (file_replace(w->conf, WORLD_CONF, sizeof WORLD_CONF - 1, &err) != 0) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    return xstrdup(w->conf);
+}
+
 static struct tokenizer *make_tokenizer(void)
 {
     static struct bytes texts[N_VOCAB];
@@ -200,10 +213,13 @@ void world_open(struct world *w, const char *const *options, bool tcp)
     *w = (struct world){.port = tcp ? free_port() : 0};
     world_fail_socket(0, WORLD_SOCKETS_WORK);
     mem_fail_at(0, false);
+    file_fail_at(0, 0);
     clock_freeze((int64_t)WALL_MS_HIGH * 1000 * 1000, 1000000);
+    log_threshold = LOG_WARNING + 1; /* what tests provoke is no news */
     snprintf(w->path, sizeof w->path, "/tmp/kvasir-world-%d", (int)getpid());
     config_default(&c);
     c.port = w->port;
+    c.file = make_conf(w);
     set_option(&c, "unixsocket", w->path);
     set_option(&c, "bind", "127.0.0.1");
     set_option(&c, "loglevel", "warning");
@@ -217,7 +233,6 @@ void world_open(struct world *w, const char *const *options, bool tcp)
         abort();
     }
     w->s->loop->sockets = &seam_ops;
-    log_threshold = LOG_WARNING + 1; /* what tests provoke is no news */
     take_jobs(w);
     take_model(w);
 }
@@ -232,6 +247,7 @@ void world_close(struct world *w)
         clock_advance_ms(100);
     server_free(w->s);
     jobs_free(w->none);
+    (void)unlink(w->conf); /* it may have gone */
     *w = (struct world){0};
 }
 

@@ -15,6 +15,8 @@
 
 struct fake_runner;
 
+#define WORLD_CONF "# written by a test\n"
+
 enum world_socket_fault {
     WORLD_SOCKETS_WORK,
     WORLD_RESETS, /* the call says ECONNRESET */
@@ -27,6 +29,7 @@ struct world {
     struct fake_runner *runner; /* the server's */
     struct jobs *jobs, *none; /* jobs: the server's own; none: owns, stands in for it while held */
     char path[64];            /* of the Unix socket */
+    char conf[80];            /* a conf file, for CONFIG REWRITE */
     int port;                 /* of TCP; 0: none */
 };
 
