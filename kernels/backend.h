@@ -79,10 +79,15 @@ struct backend_ops {
     size_t (*block_bytes)(struct backend *b, const struct attention_shape *shape);
     /* Slots hold anything at first, NaN included: attention never reads one before its write. */
     int (*pool_open)(struct backend *b, const struct attention_shape *shape, struct err *err);
-    void (*pool_close)(struct backend *b);
+    /* Room for n_slots blocks in host memory, behind pool_open and before any step. -1: the
+     * pool works without. */
+    int (*host_open)(struct backend *b, int32_t n_slots, struct err *err);
+    void (*pool_close)(struct backend *b); /* the host's room too */
 
     /* ---- one step ---- */
     void (*step_begin)(struct backend *b, const struct plan *plan);
+    void (*out)(struct backend *b);  /* the plan's blocks to host slots: done when the step is */
+    void (*in)(struct backend *b);   /* host slots to blocks, before copies and writes */
     void (*copy)(struct backend *b); /* the plan's block copies, before any write of the step */
     void (*embed)(struct backend *b, const struct weight *w, float scale, float *x); /* [T, C] */
     /* x [rows, C] += delta [rows, C] (delta may be NULL); out = act of rmsnorm(x) * w [C] */

@@ -32,6 +32,8 @@ struct plan *plan_new(const struct plan_limits *limits)
     p->seqs = array(limits->max_seqs, sizeof(*p->seqs));
     p->tables = array(limits->max_table_blocks, sizeof(*p->tables));
     p->copies = array(limits->max_copies, sizeof(*p->copies));
+    p->outs = array(limits->max_outs, sizeof(*p->outs));
+    p->ins = array(limits->max_ins, sizeof(*p->ins));
     p->samples = array(limits->max_seqs, sizeof(*p->samples));
     p->recent = xcalloc((size_t)limits->max_seqs * PLAN_RECENT + 1, sizeof(*p->recent));
     p->counts = array(limits->max_counts, sizeof(*p->counts));
@@ -50,6 +52,8 @@ void plan_free(struct plan *p)
     xfree(p->seqs);
     xfree(p->tables);
     xfree(p->copies);
+    xfree(p->outs);
+    xfree(p->ins);
     xfree(p->samples);
     xfree(p->recent);
     xfree(p->counts);
@@ -65,6 +69,7 @@ void plan_clear(struct plan *p)
 {
     p->n_rows = p->n_seqs = p->n_table_blocks = p->n_copies = 0;
     p->n_samples = p->n_recent = p->n_counts = p->n_bias = 0;
+    p->n_outs = p->n_ins = 0;
 }
 
 /* n of src go to the end of a pool that holds *used of at most `limit`; returns where. */
@@ -99,6 +104,18 @@ void plan_add_copy(struct plan *p, int32_t src, int32_t dst, int32_t n_tokens)
     ASSERT(n_tokens > 0 && n_tokens <= p->limits.block_size && src != dst);
     struct plan_copy copy = {.src = src, .dst = dst, .n_tokens = n_tokens};
     append(p->copies, &p->n_copies, p->limits.max_copies, &copy, 1, sizeof(copy));
+}
+
+void plan_add_out(struct plan *p, int32_t block, int32_t slot)
+{
+    ASSERT(p->n_outs < p->limits.max_outs);
+    p->outs[p->n_outs++] = (struct plan_move){block, slot};
+}
+
+void plan_add_in(struct plan *p, int32_t slot, int32_t block)
+{
+    ASSERT(p->n_ins < p->limits.max_ins);
+    p->ins[p->n_ins++] = (struct plan_move){block, slot};
 }
 
 /* Arrays may be NULL when their count is 0; the ranges inside *sample are ignored. */

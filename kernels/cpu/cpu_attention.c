@@ -105,9 +105,20 @@ void cpu_pool_close_kv(struct backend *b)
     cpu_unmap(c->attended);
     cpu_unmap(c->partials);
     cpu_unmap(c->items);
-    c->kv = NULL;
+    cpu_unmap(c->host);
+    c->kv = c->host = NULL;
     c->attended = c->partials = NULL;
     c->items = NULL;
+}
+
+int cpu_host_open(struct backend *b, int32_t n_slots, struct err *err)
+{
+    struct cpu *c = (struct cpu *)b;
+    size_t block = cpu_block_bytes(b, &c->shape);
+    c->host = cpu_map((size_t)n_slots * block);
+    if (c->host)
+        return 0;
+    return err_set(err, "cpu: no host memory for %d blocks of %zu bytes", n_slots, block);
 }
 
 /* The K page of a token's slot; its V page follows. */
@@ -122,6 +133,51 @@ size_t cpu_q_bytes(struct backend *b, int32_t rows)
 {
     const struct attention_shape *s = &((struct cpu *)b)->shape;
     return (size_t)rows * (size_t)s->n_heads * (size_t)s->head_dim * sizeof(uint16_t);
+}
+
+/* ---- host slots ------------------------------------------------------------------------------------ */
+
+static void move_block(const struct cpu *c, const struct plan_move *m, int layer, bool is_out)
+{
+    size_t index = (size_t)m->slot * (size_t)c->shape.n_layers + (size_t)layer;
+    uint16_t *host = c->host + index * c->block_values, *page = find_page(c, layer, m->block, 0, 0);
+    memcpy(is_out ? host : page, is_out ? page : host, c->block_values * sizeof(uint16_t));
+}
+
+static void out_work(void *arg, int thread, int n_threads)
+{
+    const struct cpu *c = arg;
+    int first, end;
+    cpu_share(c->shape.n_layers, thread, n_threads, &first, &end);
+    for (int layer = first; layer < end; layer++)
+        for (int32_t i = 0; i < c->plan->n_outs; i++)
+            move_block(c, &c->plan->outs[i], layer, true);
+}
+
+static void in_work(void *arg, int thread, int n_threads)
+{
+    const struct cpu *c = arg;
+    int first, end;
+    cpu_share(c->shape.n_layers, thread, n_threads, &first, &end);
+    for (int layer = first; layer < end; layer++)
+        for (int32_t i = 0; i < c->plan->n_ins; i++)
+            move_block(c, &c->plan->ins[i], layer, false);
+}
+
+/* Host and pool are one memory here, so there is no other engine to copy beside the step: it begins
+ * with it, on all threads. 370 KB a block of SmolLM2: 0.05 ms. */
+void cpu_out(struct backend *b)
+{
+    struct cpu *c = (struct cpu *)b;
+    if (c->plan->n_outs > 0)
+        cpu_pool_run(c->pool, c->step_threads, out_work, c);
+}
+
+void cpu_in(struct backend *b)
+{
+    struct cpu *c = (struct cpu *)b;
+    if (c->plan->n_ins > 0)
+        cpu_pool_run(c->pool, c->step_threads, in_work, c);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------- */

@@ -66,6 +66,7 @@ struct cpu {
     struct attention_shape shape;
     size_t page_values, head_values, block_values, layer_values; /* bf16 values of each */
     uint16_t *kv;                                                /* owns; NULL: no pool */
+    uint16_t *host; /* [slots][layers][block_values] bf16; owns; NULL: no swap */
     float *attended;                                             /* [max_rows, H D] owns */
 
     /* work items of the step, and the partial results of those that are one split */
@@ -114,7 +115,10 @@ size_t cpu_block_bytes(struct backend *b, const struct attention_shape *shape);
 int cpu_pool_open_kv(struct backend *b, const struct attention_shape *shape, struct err *err);
 void cpu_pool_close_kv(struct backend *b);
 size_t cpu_q_bytes(struct backend *b, int32_t rows);
+int cpu_host_open(struct backend *b, int32_t n_slots, struct err *err);
 void cpu_copy(struct backend *b);
+void cpu_out(struct backend *b);
+void cpu_in(struct backend *b);
 void cpu_rope_kv_write(struct backend *b, int32_t layer, const float *qkv, const float *bias,
                        void *q);
 void cpu_attention_plan(struct cpu *c); /* at step_begin: the work items */

@@ -37,6 +37,7 @@ struct ref {
     int32_t v_stride;
     size_t k_block, v_block; /* floats a block in one layer */
     float *k, *v;            /* owns */
+    float *host;             /* [slots, n_layers, k_block + v_block] owns; NULL: no swap */
     double *scores;          /* [n_threads, n_context rounded up] owns */
     struct choose_scratch choose;
 };
@@ -67,7 +68,10 @@ void ref_weight_row(const struct weight *w, int64_t row, float *out); /* out [k]
 size_t ref_block_bytes(struct backend *b, const struct attention_shape *shape);
 int ref_pool_open(struct backend *b, const struct attention_shape *shape, struct err *err);
 void ref_pool_close(struct backend *b);
+int ref_host_open(struct backend *b, int32_t n_slots, struct err *err);
 void ref_copy(struct backend *b);
+void ref_out(struct backend *b);
+void ref_in(struct backend *b);
 void ref_rope_kv_write(struct backend *b, int32_t layer, const float *qkv, const float *bias,
                        void *q);
 void ref_attention(struct backend *b, int32_t layer, const void *q, void *out);

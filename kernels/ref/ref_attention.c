@@ -93,8 +93,19 @@ void ref_pool_close(struct backend *b)
     free(r->k);
     free(r->v);
     free(r->scores);
-    r->k = r->v = NULL;
+    free(r->host);
+    r->k = r->v = r->host = NULL;
     r->scores = NULL;
+}
+
+int ref_host_open(struct backend *b, int32_t n_slots, struct err *err)
+{
+    struct ref *r = (struct ref *)b;
+    size_t block = ref_block_bytes(b, &r->shape);
+    r->host = calloc((size_t)n_slots, block); /* mapped on first use */
+    if (r->host != NULL)
+        return 0;
+    return err_set(err, "ref: no host memory for %d blocks of %zu bytes", n_slots, block);
 }
 
 /* K of one head in one block: [D, block_size]; V: [block_size, v_stride]. */
@@ -123,6 +134,39 @@ void ref_copy(struct backend *b)
                    r->k_block * sizeof(float));
             memcpy(v_at(r, layer, c->dst, 0), v_at(r, layer, c->src, 0),
                    r->v_block * sizeof(float));
+        }
+    }
+}
+
+/* K and V of one layer of a host slot, one behind the other. */
+static float *host_at(const struct ref *r, int32_t slot, int32_t layer)
+{
+    size_t index = (size_t)slot * (size_t)r->shape.n_layers + (size_t)layer;
+    return r->host + index * (r->k_block + r->v_block);
+}
+
+void ref_out(struct backend *b)
+{
+    const struct ref *r = (const struct ref *)b;
+    for (int32_t i = 0; i < r->plan->n_outs; i++) {
+        const struct plan_move *m = &r->plan->outs[i];
+        for (int32_t layer = 0; layer < r->shape.n_layers; layer++) {
+            float *host = host_at(r, m->slot, layer);
+            memcpy(host, k_at(r, layer, m->block, 0), r->k_block * sizeof(float));
+            memcpy(host + r->k_block, v_at(r, layer, m->block, 0), r->v_block * sizeof(float));
+        }
+    }
+}
+
+void ref_in(struct backend *b)
+{
+    const struct ref *r = (const struct ref *)b;
+    for (int32_t i = 0; i < r->plan->n_ins; i++) {
+        const struct plan_move *m = &r->plan->ins[i];
+        for (int32_t layer = 0; layer < r->shape.n_layers; layer++) {
+            const float *host = host_at(r, m->slot, layer);
+            memcpy(k_at(r, layer, m->block, 0), host, r->k_block * sizeof(float));
+            memcpy(v_at(r, layer, m->block, 0), host + r->k_block, r->v_block * sizeof(float));
         }
     }
 }

@@ -6,6 +6,7 @@
  *   P3  the places add up to the pool
  *   X1  a node can be found where its parent and ids say, a full one holds block_size ids
  *   X2  its parent is there and is a confirmed block (a promise may hang from its leader's promise)
+ *   H1  the counts of a host slot equal the tables and transfers that name it
  *   T1  a table's confirmed entries are full blocks, each the parent of the next; a tail never says
  *       more than its owner has computed
  *   W1  a promise is held by a table of the owner that made it, and is in that owner's list
@@ -39,6 +40,26 @@ static int count_tables(struct audit *a)
     return 0;
 }
 
+static int check_moves(struct audit *a)
+{
+    int32_t n_leaving = 0;
+    for (int32_t b = 0; b < a->pool->n_blocks; b++)
+        a->n_tables[b] = 0;
+    for (int32_t i = 0; i < a->holders->n_outs; i++)
+        a->n_tables[a->holders->moves[i].block]++;
+    for (int32_t b = 0; b < a->pool->n_blocks; b++) {
+        const struct pool_block *block = &a->pool->blocks[b];
+        if (block->n_moves != a->n_tables[b])
+            return err_set(a->err, "P1: block %d counts %d transfers, %d read it", b,
+                           block->n_moves, a->n_tables[b]);
+        n_leaving += block->n_moves > 0 && block->n_tables + block->n_pins == 0;
+    }
+    if (n_leaving != a->pool->n_leaving)
+        return err_set(a->err, "P3: %d blocks are leaving, counted %d", n_leaving,
+                       a->pool->n_leaving);
+    return 0;
+}
+
 static int check_references(struct audit *a)
 {
     for (int32_t b = 0; b < a->pool->n_blocks; b++)
@@ -58,7 +79,7 @@ static int check_references(struct audit *a)
         if (a->pool->blocks[b].n_pins != a->n_tables[b])
             return err_set(a->err, "P1: block %d counts %d copies, %d read it", b,
                            a->pool->blocks[b].n_pins, a->n_tables[b]);
-    return 0;
+    return check_moves(a);
 }
 
 /* ---- P2, P3: places -----------------------------------------------------------------------------
@@ -283,4 +304,26 @@ int audit_run(const struct pool *p, struct prefix *x, const struct cache_holders
         if (check_table(&a, holders->tables[i]) < 0)
             return -1;
     return check_promises(&a);
+}
+
+int audit_swap(const struct swap *s, const struct cache_holders *holders, int32_t *counts,
+               struct err *err)
+{
+    int32_t n_free = 0;
+    for (int32_t slot = 0; slot < s->n_slots; slot++)
+        counts[slot] = 0;
+    for (int32_t i = 0; i < holders->n_tables; i++)
+        for (int32_t j = 0; j < holders->tables[i]->n_slots; j++)
+            counts[holders->tables[i]->slots[j]]++;
+    for (int32_t i = 0; i < holders->n_moves; i++)
+        counts[holders->moves[i].slot]++;
+    for (int32_t slot = 0; slot < s->n_slots; slot++) {
+        n_free += counts[slot] == 0;
+        if (counts[slot] != s->n_users[slot])
+            return err_set(err, "H1: host slot %d counts %d users, %d name it", slot,
+                           s->n_users[slot], counts[slot]);
+    }
+    return n_free == s->n_free
+               ? 0
+               : err_set(err, "H1: %d host slots are free, counted %d", n_free, s->n_free);
 }

@@ -23,7 +23,9 @@
 struct cache {
     struct pool pool;
     struct prefix prefix;
-    int32_t *scratch;           /* [2 * n_blocks] owns; counts of an audit */
+    struct swap swap;
+    int32_t *slot_of;           /* [n_blocks] owns; -1 but inside cache_swap_out */
+    int32_t *scratch;           /* [2 * n_blocks + n_slots] owns; counts of an audit */
     struct cache_stats counted; /* the running totals among its fields */
 };
 
@@ -34,7 +36,12 @@ struct cache *cache_new(const struct cache_config *config)
     pool_init(&c->pool, config->n_blocks);
     prefix_init(&c->prefix, &c->pool, config->block_size,
                 config->hash_bits ? config->hash_bits : 64);
-    c->scratch = xcalloc(2 * (size_t)config->n_blocks, sizeof *c->scratch);
+    swap_init(&c->swap, config->n_slots);
+    c->slot_of = xcalloc((size_t)config->n_blocks, sizeof *c->slot_of);
+    for (int32_t b = 0; b < config->n_blocks; b++)
+        c->slot_of[b] = -1;
+    c->scratch =
+        xcalloc(2 * (size_t)config->n_blocks + (size_t)config->n_slots, sizeof *c->scratch);
     return c;
 }
 
@@ -44,6 +51,8 @@ void cache_free(struct cache *c)
         return;
     prefix_done(&c->prefix);
     pool_done(&c->pool);
+    swap_done(&c->swap);
+    xfree(c->slot_of);
     xfree(c->scratch);
     xfree(c);
 }
@@ -59,6 +68,7 @@ void cache_close(struct cache *c, struct block_table *t)
     if (!t->is_open)
         return;
     int32_t root = t->root;
+    cache_swap_drop(c, t);
     block_table_done(t);
     prefix_root_close(&c->prefix, root);
 }
@@ -342,7 +352,9 @@ static void settle_seat(struct cache *c, struct cache_seat *seat, int32_t n_bloc
         seat->copy.dst = t->blocks[n_hits];
     c->counted.hits_full += (uint64_t)n_hits;
     c->counted.hits_tail += (uint64_t)t->ahead;
-    if (PLANTED(COPY_LEFT_OUT) && t->ahead > 0) {
+    if (t->saved > t->computed)
+        t->ahead = t->saved - t->computed; /* whoever has slots copies from nobody else */
+    if (PLANTED(COPY_LEFT_OUT) && seat->copy.n_tokens > 0) {
         pool_unpin(&c->pool, seat->copy.src);
         seat->copy = (struct cache_copy){0};
     }
@@ -357,6 +369,10 @@ bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seat
     for (int32_t i = 0; i < n_seats; i++) {
         struct cache_found *found = &seats[i].found;
         seats[i].copy = (struct cache_copy){0};
+        if (seats[i].table->n_slots > 0) { /* it waits for nobody, and has what it would copy */
+            found->promised_by = NULL;
+            found->source = -1;
+        }
         ASSERT(seats[i].table->is_open && seats[i].table->n_blocks == 0 && !found->promised_by);
         ASSERT(blocks_of(c, &seats[i]) <= seats[i].table->cap);
         if (i > 0 && found->n_hits < n_common)
@@ -396,6 +412,120 @@ bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, i
 
     *copy = seat.copy;
     return ok;
+}
+
+/* ---- swap ---------------------------------------------------------------------------------------
+ */
+
+static int32_t computed_blocks(const struct cache *c, const struct block_table *t)
+{
+    return (t->computed + c->prefix.block_size - 1) / c->prefix.block_size;
+}
+
+/* A slot for each block that tables [n] have computed something of, held by its transfer, and noted
+ * in slot_of. */
+static int32_t take_slots(struct cache *c, struct block_table *const *tables, int32_t n,
+                          struct cache_move *moves)
+{
+    int32_t n_found = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < computed_blocks(c, tables[i]); j++) {
+            int32_t b = tables[i]->blocks[j];
+            if (c->slot_of[b] >= 0)
+                continue;
+            c->slot_of[b] = swap_take(&c->swap);
+            moves[n_found++] = (struct cache_move){.block = b, .slot = c->slot_of[b]};
+        }
+    return n_found;
+}
+
+static void unmark(struct cache *c, const struct cache_move *moves, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        c->slot_of[moves[i].block] = -1;
+}
+
+/* The free slots hold all that tables [n] have computed, and there is something. */
+static bool has_slots(struct cache *c, struct block_table *const *tables, int32_t n)
+{
+    int32_t n_found = 0, room = c->swap.n_free;
+    bool fits = true;
+
+    for (int32_t i = 0; i < n && fits; i++)
+        for (int32_t j = 0; j < computed_blocks(c, tables[i]) && fits; j++) {
+            int32_t *mark = &c->slot_of[tables[i]->blocks[j]];
+            fits = *mark >= 0 || n_found < room;
+            n_found += *mark < 0 && fits;
+            *mark = 0;
+        }
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < computed_blocks(c, tables[i]); j++)
+            c->slot_of[tables[i]->blocks[j]] = -1;
+    return fits && n_found > 0;
+}
+
+static void save_table(struct cache *c, struct block_table *t)
+{
+    ASSERT(t->n_slots == 0 && t->ahead == 0);
+    if (!t->slots)
+        t->slots = xcalloc((size_t)t->cap, sizeof *t->slots);
+    t->n_slots = computed_blocks(c, t);
+    t->saved = t->computed;
+    for (int32_t j = 0; j < t->n_slots; j++) {
+        t->slots[j] = c->slot_of[t->blocks[j]];
+        swap_hold(&c->swap, t->slots[j]);
+    }
+}
+
+bool cache_swap_out(struct cache *c, struct block_table *const *tables, int32_t n,
+                    struct cache_move *moves, int32_t *n_moves)
+{
+    if (!has_slots(c, tables, n)) {
+        c->counted.swap_full++;
+        return false;
+    }
+    moves += *n_moves;
+    int32_t n_out = take_slots(c, tables, n, moves);
+    for (int32_t i = 0; i < n_out; i++)
+        pool_move(&c->pool, moves[i].block);
+    for (int32_t i = 0; i < n; i++)
+        save_table(c, tables[i]);
+    unmark(c, moves, n_out);
+    *n_moves += n_out;
+    c->counted.swapped_out += (uint64_t)n_out;
+    return true;
+}
+
+void cache_swap_in(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
+                   struct cache_move *moves, int32_t *n_moves)
+{
+    for (int32_t i = 0; i < n_seats; i++) {
+        struct block_table *t = seats[i].table;
+        int32_t from = seats[i].found.n_hits;
+        if (i > 0 && from < n_common)
+            from = n_common; /* through the first seat */
+        for (int32_t j = from; j < t->n_slots; j++) {
+            swap_hold(&c->swap, t->slots[j]);
+            moves[(*n_moves)++] = (struct cache_move){.block = t->blocks[j], .slot = t->slots[j]};
+            c->counted.swapped_in++;
+        }
+        cache_swap_drop(c, t);
+    }
+}
+
+void cache_move_done(struct cache *c, const struct cache_move *move, bool is_out)
+{
+    if (is_out)
+        pool_unmove(&c->pool, move->block);
+    swap_drop(&c->swap, move->slot);
+}
+
+void cache_swap_drop(struct cache *c, struct block_table *t)
+{
+    while (t->n_slots > 0)
+        swap_drop(&c->swap, t->slots[--t->n_slots]);
+    t->saved = 0;
 }
 
 /* ---- while it runs ------------------------------------------------------------------------------
@@ -463,6 +593,7 @@ void cache_copy_done(struct cache *c, const struct cache_copy *copy)
         pool_unpin(&c->pool, copy->src);
 }
 
+/* What came from the host is confirmed with the next cache_advance, by 0 rows too. */
 void cache_landed(struct cache *c, struct block_table *t)
 {
     (void)c;
@@ -592,6 +723,11 @@ int32_t cache_available(const struct cache *c)
     return pool_available(&c->pool);
 }
 
+int32_t cache_leaving(const struct cache *c)
+{
+    return c->pool.n_leaving;
+}
+
 int32_t cache_block_size(const struct cache *c)
 {
     return c->prefix.block_size;
@@ -621,6 +757,8 @@ bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset)
 
 int cache_audit(struct cache *c, const struct cache_holders *holders, struct err *err)
 {
+    if (audit_swap(&c->swap, holders, c->scratch + 2 * (int64_t)c->pool.n_blocks, err) < 0)
+        return -1;
     return audit_run(&c->pool, &c->prefix, holders, c->scratch, err);
 }
 
@@ -644,5 +782,7 @@ void cache_stats(const struct cache *c, struct cache_stats *stats)
     stats->used_blocks = c->pool.n_in[POOL_HELD];
     stats->promised_blocks = c->prefix.n_kind[PREFIX_PROMISED];
     stats->namespaces = c->prefix.n_roots;
+    stats->n_slots = c->swap.n_slots;
+    stats->free_slots = c->swap.n_free;
     stats->rejected_matches = c->prefix.rejected;
 }

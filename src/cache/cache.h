@@ -32,6 +32,7 @@ struct cache;
 struct cache_config {
     int32_t n_blocks;   /* 1 .. 2^30 */
     int32_t block_size; /* tokens; 1 or more */
+    int32_t n_slots;    /* blocks that host memory holds; 0: no swap */
     int32_t hash_bits;  /* 64; tests cut it to 8, so that digests collide: 0 means 64 */
 };
 struct cache *cache_new(const struct cache_config *config);
@@ -86,6 +87,27 @@ struct cache_seat {
 bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
                        int32_t keep);
 
+/* ---- swap ---------------------------------------------------------------------------------------
+ *
+ * Preemption: cache_swap_out, then cache_release as ever. The blocks stay held by the transfers, the
+ * slots by transfers and tables. On return cache_look and cache_reserve_all go on behind the hits
+ * with what the slots hold (ahead), and cache_swap_in says which copies that takes.
+ */
+
+/* Copies what tables [n] of one owner have computed to host slots: each block once. False when the
+ * slots that are free do not hold it all: nothing changed. Appends to moves [*n_moves], which has
+ * room for every slot there is. */
+bool cache_swap_out(struct cache *c, struct block_table *const *tables, int32_t n,
+                    struct cache_move *moves, int32_t *n_moves);
+/* Behind cache_reserve_all with the same seats: what is to be copied in; slots are let go. moves has
+ * room for every block there is. */
+void cache_swap_in(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
+                   struct cache_move *moves, int32_t *n_moves);
+/* The step of the transfer is done: its block (is_out) and its slot are let go. */
+void cache_move_done(struct cache *c, const struct cache_move *move, bool is_out);
+/* What the slots hold is worth nothing, or nobody's: cache_close does it too. */
+void cache_swap_drop(struct cache *c, struct block_table *t);
+
 /* ---- while it runs ------------------------------------------------------------------------------
  */
 
@@ -117,6 +139,8 @@ void cache_discard(struct cache *c, struct block_table *t);
  */
 
 int32_t cache_available(const struct cache *c); /* free + unreferenced cached blocks */
+int32_t
+cache_leaving(const struct cache *c); /* available when the transfers of the step are done */
 int32_t cache_block_size(const struct cache *c);
 int32_t cache_shared(const struct cache *c, const struct block_table *t); /* blocks that another
                                                                              table names too */
@@ -144,9 +168,12 @@ struct cache_stats {
     uint64_t copies;    /* block copies asked for */
     uint64_t copies_given_up;
     uint64_t evictions;
-    uint64_t merged;           /* equal full blocks folded into one */
-    uint64_t promises_taken;   /* promises that an equal confirmed block ended */
-    uint64_t rejected_matches; /* equal hashes of other tokens or another parent */
+    uint64_t merged;                  /* equal full blocks folded into one */
+    uint64_t promises_taken;          /* promises that an equal confirmed block ended */
+    int32_t n_slots, free_slots;      /* of host memory */
+    uint64_t swapped_out, swapped_in; /* blocks */
+    uint64_t swap_full;               /* times that it had no room for a group */
+    uint64_t rejected_matches;        /* equal hashes of other tokens or another parent */
 };
 void cache_stats(const struct cache *c, struct cache_stats *stats);
 

@@ -1,7 +1,7 @@
 /* pool.c - the blocks: who is free, held, cached; counts, serial numbers, least recently used.
  *
- * A block is in exactly one place, and where follows from four facts: is it referenced (by tables
- * or by pending copies), does the index find it, has it children there.
+ * A block is in exactly one place, and where follows from four facts: is it referenced (by tables,
+ * by pending copies or by transfers), does the index find it, has it children there.
  *
  *                    referenced?  yes ------------------------------> HELD
  *                                 no, not findable -----------------> FREE   (a list)
@@ -112,6 +112,9 @@ static void settle(struct pool *p, int32_t b)
 {
     struct pool_block *block = &p->blocks[b];
     enum pool_place place = place_of(p, b);
+    bool is_leaving = block->n_moves > 0 && block->n_tables + block->n_pins == 0;
+    p->n_leaving += is_leaving - block->is_leaving;
+    block->is_leaving = is_leaving;
     if (place == block->place)
         return;
     p->n_in[block->place]--;
@@ -205,6 +208,18 @@ void pool_pin(struct pool *p, int32_t b)
 void pool_unpin(struct pool *p, int32_t b)
 {
     count_down(&p->blocks[b].n_pins);
+    settle(p, b);
+}
+
+void pool_move(struct pool *p, int32_t b)
+{
+    count_up(&p->blocks[b].n_moves);
+    settle(p, b);
+}
+
+void pool_unmove(struct pool *p, int32_t b)
+{
+    count_down(&p->blocks[b].n_moves);
     settle(p, b);
 }
 

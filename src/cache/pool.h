@@ -17,6 +17,8 @@ struct pool_block {
     uint32_t serial;    /* grows each time the block is taken */
     uint16_t n_tables;  /* entries of block tables that name it */
     uint16_t n_pins;    /* pending copies that read it */
+    uint16_t n_moves;   /* transfers to host memory that read it */
+    bool is_leaving;    /* nothing but such transfers holds it */
     int32_t n_children; /* nodes of the prefix index whose parent it is */
     bool is_findable;   /* the prefix index has a node for it */
     uint8_t place;      /* enum pool_place */
@@ -30,7 +32,8 @@ struct pool {
     int32_t *heap;             /* [n_blocks] owns; leaves, oldest on top */
     int32_t n_blocks, n_leaves, first_free;
     int32_t n_in[POOL_N_PLACES];
-    uint64_t clock; /* of stamps */
+    int32_t n_leaving; /* held ones that will be available when the running step is done */
+    uint64_t clock;    /* of stamps */
 };
 
 void pool_init(struct pool *p, int32_t n_blocks);
@@ -45,12 +48,14 @@ void pool_hold(struct pool *p, int32_t b); /* one more table entry */
 void pool_drop(struct pool *p, int32_t b); /* one less */
 void pool_pin(struct pool *p, int32_t b);  /* one more pending copy reads it */
 void pool_unpin(struct pool *p, int32_t b);
+void pool_move(struct pool *p, int32_t b); /* one more transfer reads it */
+void pool_unmove(struct pool *p, int32_t b);
 void pool_set_findable(struct pool *p, int32_t b, bool is_findable);
 void pool_add_child(struct pool *p, int32_t b, int32_t change); /* +1 or -1 */
 
 static inline bool pool_is_held(const struct pool *p, int32_t b)
 {
-    return p->blocks[b].n_tables + p->blocks[b].n_pins > 0;
+    return p->blocks[b].n_tables + p->blocks[b].n_pins + p->blocks[b].n_moves > 0;
 }
 static inline int32_t pool_available(const struct pool *p) /* free or evictable, sooner or later */
 {

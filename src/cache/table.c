@@ -27,8 +27,9 @@ void block_table_init(struct block_table *t, int32_t root, struct cache_owner *o
 
 void block_table_done(struct block_table *t)
 {
-    ASSERT(t->n_blocks == 0);
+    ASSERT(t->n_blocks == 0 && t->n_slots == 0);
     xfree(t->blocks);
+    xfree(t->slots);
     if (t->prev)
         t->prev->next = t->next;
     else

@@ -16,10 +16,13 @@ struct block_table {
     bool is_open;
     int32_t *blocks; /* [n_blocks of cap] owns the array; each entry counts its block */
     int32_t n_blocks, cap;
-    int32_t computed;                /* tokens whose K/V a finished step has written, from 0 on */
-    int32_t ahead;                   /* tokens after computed that the running step copies in */
-    int32_t n_confirmed;             /* leading blocks that went through confirmation */
-    int32_t copying;                 /* entry that the running step copies into; -1 for none */
+    int32_t computed;    /* tokens whose K/V a finished step has written, from 0 on */
+    int32_t ahead;       /* tokens after computed that the running step copies in */
+    int32_t n_confirmed; /* leading blocks that went through confirmation */
+    int32_t copying;     /* entry that the running step copies into; -1 for none */
+    int32_t *slots; /* [n_slots of cap] owns, NULL before the first swap; of host memory: what the
+                            first entries held, each counted */
+    int32_t n_slots, saved;          /* saved: tokens that they hold */
     struct block_table *next, *prev; /* the owner's other tables; NULL at the ends */
 };
 

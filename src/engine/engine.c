@@ -131,10 +131,13 @@ struct engine *engine_new(const struct engine_config *config, struct err *err)
     e->tokenizer = config->tokenizer;
     e->cache = cache_new(&(struct cache_config){.n_blocks = info->n_blocks,
                                                 .block_size = info->block_size,
+                                                .n_slots = config->swap ? info->n_slots : 0,
                                                 .hash_bits = config->hash_bits});
     sched_init(&e->sched, e->cache, config);
     struct plan_limits limits = info->limits;
     limits.block_size = info->block_size;
+    limits.max_outs = e->sched.swaps ? info->n_slots : 0;
+    limits.max_ins = e->sched.swaps ? info->n_blocks : 0;
     step_init(&e->step, &limits);
     list_init(&e->outbox);
     return e;
@@ -158,6 +161,8 @@ void engine_free(struct engine *e)
         return;
     for (int32_t i = 0; i < e->step.n_copies; i++)
         cache_copy_done(e->cache, &e->step.copies[i]);
+    for (int32_t i = 0; i < e->step.n_outs + e->step.n_ins; i++)
+        cache_move_done(e->cache, &e->step.moves[i], i < e->step.n_outs);
     free_all(e, &e->sched.queued);
     free_all(e, &e->sched.running);
     LIST_FOREACH(&e->outbox, node, next) {
@@ -541,6 +546,7 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
     *view = (struct gen_view){.n_branches = g->n_seqs,
                               .n_live = g->n_live,
                               .finish = q->finish,
+                              .n_swapped_blocks = t->n_slots,
                               .running = g->state == GEN_RUNNING,
                               .place = sched_place(&g->engine->sched, g),
                               .text = output_whole(o),
@@ -596,6 +602,12 @@ void engine_stats(const struct engine *e, struct engine_stats *stats)
         .copies = c.copies,
         .evictions = c.evictions,
         .preemptions = e->sched.preemptions,
+        .dropped_tokens = e->sched.dropped_tokens,
+        .n_slots = c.n_slots,
+        .free_slots = c.free_slots,
+        .swapped_out_blocks = c.swapped_out,
+        .swapped_in_blocks = c.swapped_in,
+        .swap_full = c.swap_full,
         .merged = c.merged,
         .rejected_matches = c.rejected_matches,
         .last_step_us = e->counts.last_step_us,
@@ -632,8 +644,12 @@ int engine_audit(struct engine *e, struct err *err)
     if (sched_audit(s, &e->step, err) || step_audit(&e->step, e->cache, err))
         return -1;
     const struct block_table **tables = xcalloc(n + 1, sizeof *tables);
-    struct cache_holders holders = {
-        .tables = tables, .pins = e->step.pins, .n_pins = e->step.n_copies};
+    struct cache_holders holders = {.tables = tables,
+                                    .pins = e->step.pins,
+                                    .n_pins = e->step.n_copies,
+                                    .moves = e->step.moves,
+                                    .n_moves = e->step.n_outs + e->step.n_ins,
+                                    .n_outs = e->step.n_outs};
     holders.n_tables = list_tables(&s->running, tables);
     holders.n_tables += list_tables(&s->queued, tables + holders.n_tables);
     int rc = cache_audit(e->cache, &holders, err);

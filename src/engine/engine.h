@@ -103,6 +103,7 @@ struct engine_config {
     struct runner *runner;             /* borrowed */
     const struct tokenizer *tokenizer; /* borrowed */
     int32_t max_batch_tokens, max_chunk, max_running, max_queue;
+    bool swap;         /* preemption-mode: blocks to host memory, where the runner has some */
     int32_t hash_bits; /* of the prefix index; 0: all. Tests cut it, so that digests collide */
 };
 /* The limits a plan needs so that max_running sequences of any length fit into one step; engine_new
@@ -152,6 +153,7 @@ struct gen_view {
     int32_t n_ids;
     int32_t n_prompt, n_cached, n_computed, n_generated;
     int32_t n_blocks, n_shared_blocks; /* shared: named by another table too */
+    int32_t n_swapped_blocks; /* in host memory; a shared one counts for each of its branches */
     int64_t queued_ms, prefill_ms, decode_ms;
 };
 void gen_view(const struct gen *g, struct gen_view *view); /* of branch 0 */
@@ -173,6 +175,10 @@ struct engine_stats {
     int32_t running, queued;
     uint64_t steps, rows, prompt_tokens, cached_tokens, computed_prompt_tokens, generated_tokens;
     uint64_t hits_full, hits_tail, copies, evictions, preemptions, merged, rejected_matches;
+    uint64_t dropped_tokens;     /* computed, then thrown away by preemption */
+    int32_t n_slots, free_slots; /* blocks of host memory */
+    uint64_t swapped_out_blocks, swapped_in_blocks;
+    uint64_t swap_full; /* preemptions that found no room there */
     uint64_t ends[GEN_N_FINISHES];
     int64_t last_step_us, max_step_us;
 };

@@ -18,7 +18,8 @@
  * nothing. A leader has at least the priority of those who wait for it, or they would wait behind
  * all that stand between.
  *
- * Preemption drops blocks only. They stay findable until they are evicted, so a victim that returns
+ * Preemption drops blocks, or copies them to host memory first where that has room for all of the
+ * group; then nothing is taken in that step that the copies still read. Dropped blocks stay findable until they are evicted, so a victim that returns
  * soon computes little again; and with the same ids it generates the same ones.
  *
  * Rejected: admitting past a head that does not fit (a large prompt starves under a stream of small
@@ -39,6 +40,7 @@
  * to write across a block border, one for the next border. Less preempts often, more idles the
  * pool. */
 #define RESERVE 2
+#define RESERVE_SWAP 1 /* a victim costs two copies, not a prompt */
 
 /* Tokens that one step looks at in the cache to admit. Looking at and admitting a prompt of 4,000
  * takes 40 us, a turn of the loop has a millisecond, and a queue may hold thousands that all wait
@@ -59,7 +61,8 @@ void sched_init(struct sched *s, struct cache *c, const struct engine_config *co
                         .max_queue = config->max_queue,
                         .block_size = info->block_size,
                         .n_blocks = info->n_blocks,
-                        .n_context = info->n_context};
+                        .n_context = info->n_context,
+                        .swaps = config->swap && info->n_slots > 0};
     list_init(&s->queued);
     list_init(&s->running);
 }
@@ -156,12 +159,32 @@ void sched_release(struct sched *s, struct gen *g)
     cache_release(s->cache, &q->table, q->ids);
 }
 
-static void preempt(struct sched *s, struct gen *g)
+/* Copies what g has computed to host memory. False: it has no room, or there is nothing. */
+static bool swap_out(struct sched *s, struct step *step, struct gen *g)
+{
+    struct block_table *tables[ENGINE_MAX_BRANCHES];
+    int32_t n = 0, n_before = step->n_outs;
+
+    if (!s->swaps)
+        return false;
+    GEN_FOREACH_LIVE(g, q)
+    tables[n++] = &q->table;
+    if (!cache_swap_out(s->cache, tables, n, step->moves, &step->n_outs))
+        return false;
+    step_add_leaving(step, g, n_before);
+    return true;
+}
+
+/* g gives all its blocks back, to be found, swapped or computed again. */
+static void preempt(struct sched *s, struct step *step, struct gen *g)
 {
     struct seq *q = gen_next_live(g, NULL);
 
     log_info(LOG_ENGINE, "preempted a generation of %d branches, %d tokens in the first; %d queued",
              g->n_live, q->n_ids, s->n_queued + 1);
+    if (!swap_out(s, step, g))
+        GEN_FOREACH_LIVE(g, o)
+    s->dropped_tokens += (uint64_t)o->table.computed;
     sched_release(s, g);
     sched_remove(s, g);
     g->state = GEN_QUEUED;
@@ -177,18 +200,19 @@ static void preempt(struct sched *s, struct gen *g)
 }
 
 /* Makes `need` blocks available: the cache evicts by itself, here victims go from the end of the
- * order up to the asker, nobody skipped and nobody before it. False when the asker went too. */
-static bool make_room(struct sched *s, struct gen *asker, int32_t need)
+ * order up to the asker, nobody skipped and nobody before it. What transfers still hold counts as
+ * gained: the asker then sits this step out. False then, and when the asker went too. */
+static bool make_room(struct sched *s, struct step *step, struct gen *asker, int32_t need)
 {
-    while (cache_available(s->cache) < need) {
+    while (cache_available(s->cache) + cache_leaving(s->cache) < need) {
         struct gen *victim = GEN_AT(PLANTED(ARRIVAL_UNSORTED) ? s->running.next : s->running.prev);
         if (gen_is_planned(victim))
             return false; /* planned before the asker: it stands before it, and stays */
-        preempt(s, victim);
+        preempt(s, step, victim);
         if (victim == asker)
             return false;
     }
-    return true;
+    return cache_available(s->cache) >= need;
 }
 
 /* ---- decodes -------------------------------------------------------------------------------- */
@@ -236,7 +260,7 @@ static void plan_decodes(struct sched *s, struct step *step)
     for (struct list *node = s->running.next; node != &s->running; node = next) {
         struct gen *g = GEN_AT(node);
         int32_t n_decodes, need = decode_needs(s, g, &n_decodes);
-        if (need > 0 && !make_room(s, g, need)) {
+        if (need > 0 && !make_room(s, step, g, need)) {
             if (g->state == GEN_QUEUED)
                 return; /* it was the last in order itself */
             next = node->next;
@@ -275,6 +299,8 @@ static bool must_wait(struct sched *s, struct gen *g, struct cache_seat *seats, 
         struct cache_found *found = &seats[i].found;
         s->n_looked += seats[i].n;
         cache_look(s->cache, seats[i].table, seats[i].ids, seats[i].n, found);
+        if (seats[i].table->n_slots > 0)
+            continue; /* has it in host memory */
         g->waits_for = *found;
         if (!found->promised_by)
             continue;
@@ -329,7 +355,9 @@ static int32_t blocks_to_keep(const struct sched *s, const struct gen *g)
 {
     bool waived = g->was_passed && g->n_preempted == 0;
 
-    return (waived ? 0 : RESERVE * s->n_branches * (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) +
+    return (waived ? 0
+                   : (s->swaps ? RESERVE_SWAP : RESERVE) * s->n_branches *
+                         (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) +
            own_room(s, g);
 }
 
@@ -366,6 +394,9 @@ static enum admission admit(struct sched *s, struct gen *g, struct step *step)
         return NO_ROOM;
     for (int32_t i = 0; i < n_seats; i++)
         step_add_copy(step, &seats[i].copy);
+    int32_t n_ins = step->n_ins;
+    cache_swap_in(s->cache, seats, n_seats, g->n_common, step->moves + step->n_outs, &n_ins);
+    step_add_ins(step, n_ins);
     step_add_landing(step, g);
     sched_remove(s, g);
     g->state = GEN_RUNNING;
@@ -408,7 +439,8 @@ static int32_t seq_rows_left(const struct sched *s, const struct seq *q)
 
     if (q->is_decoding || (int64_t)q->table.n_blocks * s->block_size < seq_n_known(q))
         return 0;
-    if (q->table.computed < g->n_common * s->block_size && q != gen_next_live(g, NULL))
+    if (q->table.computed + q->table.ahead < g->n_common * s->block_size &&
+        q != gen_next_live(g, NULL))
         return 0;
     return seq_n_known(q) - next_row(q);
 }
@@ -513,6 +545,7 @@ void sched_plan(struct sched *s, struct step *step)
         }
     }
     plan_decodes(s, step);
+    step->n_written = step->n_landing;
     s->planned_before = s->next_arrival;
     if (!s->has_preempted || PLANTED(PREEMPT_ADMITS))
         plan_admissions(s, step);
@@ -596,7 +629,7 @@ static int audit_list(const struct sched *s, const struct list *list, enum gen_s
  */
 static int audit_admissions(const struct sched *s, const struct step *step, struct err *err)
 {
-    for (int32_t i = 0; step->is_running && i < step->n_landing; i++) {
+    for (int32_t i = step->n_written; step->is_running && i < step->n_landing; i++) {
         const struct gen *in = step->landing[i];
         if (!in || in->n_preempted > 0)
             continue;

@@ -20,10 +20,12 @@ struct sched {
     uint64_t next_arrival;
     uint64_t planned_before; /* arrivals below this were there when the last step was planned */
     int64_t n_looked;        /* tokens looked at in the cache for the step that is being made */
+    bool swaps;              /* preemption-mode swap, and host memory is there */
     bool has_preempted;      /* in the step that is being made */
     bool is_backlogged;      /* somebody in the queue was looked at and had to stay */
     /* figures */
     uint64_t preemptions, prompt_tokens, cached_tokens;
+    uint64_t dropped_tokens; /* computed ones, thrown away by preemption */
 };
 
 void sched_init(struct sched *s, struct cache *c, const struct engine_config *config);

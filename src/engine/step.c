@@ -22,11 +22,14 @@ void step_init(struct step *s, const struct plan_limits *limits)
 {
     size_t n = (size_t)limits->max_seqs, n_copies = (size_t)limits->max_copies;
 
-    *s = (struct step){.plan = plan_new(limits),
-                       .parts = xcalloc(n, sizeof *s->parts),
-                       .landing = xcalloc(n, sizeof(struct gen *)),
-                       .copies = xcalloc(n_copies, sizeof *s->copies),
-                       .pins = xcalloc(n_copies, sizeof *s->pins)};
+    *s = (struct step){
+        .plan = plan_new(limits),
+        .parts = xcalloc(n, sizeof *s->parts),
+        .landing = xcalloc(n, sizeof(struct gen *)),
+        .copies = xcalloc(n_copies, sizeof *s->copies),
+        .pins = xcalloc(n_copies, sizeof *s->pins),
+        .moves = xcalloc((size_t)limits->max_outs + (size_t)limits->max_ins + 1, sizeof *s->moves),
+        .leaving = xcalloc(n, sizeof(struct gen *))};
 }
 
 void step_done(struct step *s)
@@ -36,6 +39,8 @@ void step_done(struct step *s)
     xfree((void *)s->landing);
     xfree(s->copies);
     xfree(s->pins);
+    xfree(s->moves);
+    xfree((void *)s->leaving);
     *s = (struct step){0};
 }
 
@@ -44,6 +49,7 @@ void step_begin(struct step *s)
     ASSERT(!s->is_running);
     plan_clear(s->plan);
     s->n_parts = s->n_landing = s->n_copies = s->n_decodes = 0;
+    s->n_outs = s->n_ins = s->n_leaving = 0;
 }
 
 /* The cache asked for it; nothing when n_tokens is 0. */
@@ -55,6 +61,23 @@ void step_add_copy(struct step *s, const struct cache_copy *copy)
     plan_add_copy(s->plan, copy->src, copy->dst, copy->n_tokens);
     s->pins[s->n_copies] = copy->src;
     s->copies[s->n_copies++] = *copy;
+}
+
+/* g was swapped out: the cache has appended its transfers behind the first n_outs_before. */
+void step_add_leaving(struct step *s, struct gen *g, int32_t n_outs_before)
+{
+    for (int32_t i = n_outs_before; i < s->n_outs; i++)
+        plan_add_out(s->plan, s->moves[i].block, s->moves[i].slot);
+    ASSERT(s->n_leaving < s->plan->limits.max_seqs);
+    s->leaving[s->n_leaving++] = g;
+}
+
+/* The cache has appended n_ins transfers; nobody is swapped out behind the first of them. */
+void step_add_ins(struct step *s, int32_t n_ins)
+{
+    for (int32_t i = s->n_ins; i < n_ins; i++)
+        plan_add_in(s->plan, s->moves[s->n_outs + i].slot, s->moves[s->n_outs + i].block);
+    s->n_ins = n_ins;
 }
 
 /* It was admitted in this step: its copy, if any, lands with it. */
@@ -109,8 +132,9 @@ void step_add_rows(struct step *s, struct seq *q)
 /* Hands the plan over, if there is anything in it. */
 bool step_launch(struct step *s, struct runner *r)
 {
-    if (s->plan->n_rows == 0) {
-        ASSERT(s->n_copies == 0); /* whoever is admitted with a copy has a token left to compute,
+    if (s->plan->n_rows == 0 && s->n_outs == 0) {
+        ASSERT(s->n_copies + s->n_ins ==
+               0); /* whoever is admitted with a copy has a token left to compute,
                                      and the first prompt in order always gets rows */
         return false;
     }
@@ -129,6 +153,9 @@ void step_forget(struct step *s, const struct gen *g)
     for (int32_t i = 0; i < s->n_landing; i++)
         if (s->landing[i] == g)
             s->landing[i] = NULL;
+    for (int32_t i = 0; i < s->n_leaving; i++)
+        if (s->leaving[i] == g)
+            s->leaving[i] = NULL;
 }
 
 /* The first branch has computed what is common: the others, which name the same blocks, go on from
@@ -144,6 +171,31 @@ static void follow_lead(struct cache *c, const struct seq *lead)
         cache_advance(c, &q->table, q->ids, end - q->table.computed);
 }
 
+/* Copies and transfers of g have landed; blocks that came from the host are confirmed. */
+static void land(struct cache *c, const struct gen *g)
+{
+    GEN_FOREACH_LIVE(g, q)
+    {
+        bool is_back = q->table.ahead > 0;
+        cache_landed(c, &q->table);
+        if (is_back)
+            cache_advance(c, &q->table, q->ids, 0);
+    }
+}
+
+/* Transfers are over. Those of a failed step have brought nothing that can be trusted: who was to
+ * come back from it is computed again. */
+static void settle_moves(struct step *s, struct cache *c, bool failed)
+{
+    for (int32_t i = 0; i < s->n_outs + s->n_ins; i++)
+        cache_move_done(c, &s->moves[i], i < s->n_outs);
+    s->n_outs = s->n_ins = 0;
+    for (int32_t i = 0; failed && i < s->n_leaving; i++)
+        if (s->leaving[i])
+            GEN_FOREACH_LIVE(s->leaving[i], q)
+    cache_swap_drop(c, &q->table);
+}
+
 /* The step is over: sources of copies are let go; unless it failed, what it computed is confirmed.
  */
 void step_settle(struct step *s, struct cache *c, bool failed)
@@ -153,12 +205,12 @@ void step_settle(struct step *s, struct cache *c, bool failed)
     for (int32_t i = 0; i < s->n_copies; i++)
         cache_copy_done(c, &s->copies[i]);
     s->n_copies = 0;
+    settle_moves(s, c, failed);
     if (failed && !PLANTED(FAILED_CONFIRMED))
         return;
     for (int32_t i = 0; i < s->n_landing; i++)
         if (s->landing[i])
-            GEN_FOREACH_LIVE(s->landing[i], q)
-    cache_landed(c, &q->table);
+            land(c, s->landing[i]);
     for (int32_t i = 0; i < s->n_parts; i++) {
         struct seq *q = s->parts[i].seq;
         if (!q)

@@ -21,11 +21,14 @@ struct step_part {
 struct step {
     struct plan *plan;       /* owns; untouched while is_running */
     struct step_part *parts; /* [n_parts] owns; one a sequence, in the order of the plan's */
-    struct gen **landing;    /* [n_landing] owns; admitted in this step, NULL once ended */
+    struct gen **landing;    /* [n_landing] owns; NULL once ended: the first n_written copy a block
+                                before they write to it, the others were admitted in this step */
     struct cache_copy
-        *copies;   /* [n_copies] owns; their sources are pinned until the step is done */
-    int32_t *pins; /* [n_copies] owns; those sources, for the audit */
-    int32_t n_parts, n_landing, n_copies;
+        *copies;              /* [n_copies] owns; their sources are pinned until the step is done */
+    int32_t *pins;            /* [n_copies] owns; those sources, for the audit */
+    struct cache_move *moves; /* [n_outs + n_ins] owns; transfers: outs, then ins */
+    struct gen **leaving;     /* [n_leaving] owns; swapped out in this step, NULL once ended */
+    int32_t n_parts, n_landing, n_written, n_copies, n_outs, n_ins, n_leaving;
     int32_t n_decodes;
     bool is_running;
 };
@@ -41,6 +44,8 @@ void step_done(struct step *s);
 
 void step_begin(struct step *s);
 void step_add_copy(struct step *s, const struct cache_copy *copy);
+void step_add_leaving(struct step *s, struct gen *g, int32_t n_outs_before);
+void step_add_ins(struct step *s, int32_t n_ins);
 void step_add_landing(struct step *s, struct gen *g);
 void step_add_decode(struct step *s, struct seq *q);
 void step_add_rows(struct step *s, struct seq *q);

@@ -273,6 +273,13 @@ int forward_pool_open(struct forward *f, int32_t n_blocks, struct err *err)
     return f->ops->sync(f->b, err);
 }
 
+/* Behind forward_pool_open; -1: there is none, the pool works without. */
+int forward_host_open(struct forward *f, int32_t n_slots, struct err *err)
+{
+    ASSERT(f->has_pool);
+    return f->ops->host_open(f->b, n_slots, err);
+}
+
 const char *forward_describe(struct forward *f)
 {
     return f->ops->describe(f->b);
@@ -320,6 +327,8 @@ int forward_run(struct forward *f, const struct plan *plan, struct chosen *chose
     ASSERT(plan->n_samples <= f->limits.max_seqs);
 
     ops->step_begin(b, plan);
+    ops->out(b);
+    ops->in(b);
     ops->copy(b);
     if (plan->n_rows > 0) {
         ops->embed(b, f->embedding, 1.0f, f->x);

@@ -24,6 +24,7 @@ void forward_close(struct forward *f); /* accepts NULL */
 /* The K/V pool; block size is that of device.limits. Once, before the first run. */
 size_t forward_block_bytes(struct forward *f);
 int forward_pool_open(struct forward *f, int32_t n_blocks, struct err *err);
+int forward_host_open(struct forward *f, int32_t n_slots, struct err *err);
 const char *forward_describe(struct forward *f);
 
 /* One step: chosen [R]. On -1 no sample is valid and the slots written by the step are not either;

@@ -196,6 +196,26 @@ static int count_blocks(struct rank *r, int32_t *n_blocks, struct err *err)
     return 0;
 }
 
+/* Host slots: as many as asked. Swap is a matter of speed, so that a host without room for it costs
+ * a warning and recomputation. */
+static int32_t open_host(struct rank *r)
+{
+    struct err err = {""};
+    uint64_t available = mem_available_bytes(), block = r->runner.info.block_bytes;
+    uint64_t n = r->config.swap_bytes / block;
+
+    if (r->config.swap_bytes == 0)
+        return 0;
+    if (n == 0 || n > INT32_MAX / 2 || n * block > available)
+        (void)err_set(&err, "%llu bytes for blocks of %llu, %llu are free",
+                      (unsigned long long)r->config.swap_bytes, (unsigned long long)block,
+                      (unsigned long long)available);
+    else if (forward_host_open(r->forward, (int32_t)n, &err) == 0)
+        return (int32_t)n;
+    log_warning(LOG_DEVICE, "no swap space: %s; preempted generations are recomputed", err.text);
+    return 0;
+}
+
 static void fill_info(struct rank *r, int32_t n_blocks, const struct plan_limits *limits)
 {
     int place = 0;
@@ -206,6 +226,7 @@ static void fill_info(struct rank *r, int32_t n_blocks, const struct plan_limits
         .n_context = r->config.n_context,
         .block_size = r->config.block_size,
         .n_blocks = n_blocks,
+        .n_slots = open_host(r),
         .limits = *limits,
         .model_digest = r->model->digest,
         .kv_type = place * KV_TYPE_STEP,

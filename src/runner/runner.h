@@ -17,6 +17,7 @@ struct runner_info {
     int32_t n_vocab;
     int32_t n_context; /* positions are below this */
     int32_t block_size, n_blocks;
+    int32_t n_slots;           /* blocks that host memory holds for swapped groups; 0: no swap */
     struct plan_limits limits; /* of a plan */
     uint64_t model_digest;     /* names the weights in cache namespaces */
     int32_t kv_type;           /* names the K/V format in cache namespaces */

@@ -27,6 +27,7 @@ const char *const config_chat_templates[] = {"auto",    "chatml", "smollm2", "ll
                                              "mistral", "zephyr", "phi-3",   "gemma",   NULL};
 const char *const config_backends[] = {"auto", "cpu", "ref", NULL};
 static const char *const policies[] = {"noeviction", "volatile-ttl", "allkeys-lru", NULL};
+static const char *const preemption_modes[] = {"recompute", "swap", NULL};
 static const char *const debug_choices[] = {"no", "local", "yes", NULL};
 /* Redis' names; verbose is our info */
 static const char *const log_levels[] = {"debug", "verbose", "notice", "warning", NULL};
@@ -79,6 +80,8 @@ const struct option config_options[] = {
 
     {"kv-cache-size",            OPTION_SIZE,    AT(kv_cache_size),     "0",       0, 1099511627776, NULL, START, NULL},
     {"block-size",               OPTION_INT,     AT(block_size),        "16",      8, 128, NULL, START, check_block_size},
+    {"preemption-mode",          OPTION_CHOICE,  AT(preemption_mode),   "recompute", 0, 0, preemption_modes, START, NULL},
+    {"swap-space",               OPTION_SIZE,    AT(swap_space),        "256mb",   0, 1099511627776, NULL, START, NULL},
     {"share-prefixes",           OPTION_BOOL,    AT(share_prefixes),    "no",      0, 0, NULL, 0, NULL},
 
     {"max-batch-tokens",         OPTION_INT,     AT(max_batch_tokens),  "512",     16, 65536, NULL, START, NULL},

@@ -8,6 +8,7 @@
 #include "base/option.h"
 #include "base/str.h"
 
+enum config_preemption { CONFIG_RECOMPUTE, CONFIG_SWAP };
 enum config_debug { CONFIG_DEBUG_NO, CONFIG_DEBUG_LOCAL, CONFIG_DEBUG_YES };
 
 /* Strings are owned and never NULL. Sizes are bytes, times milliseconds unless the name says so. */
@@ -51,6 +52,8 @@ struct config {
     /* memory */
     uint64_t kv_cache_size; /* 0: half of what is free */
     int64_t block_size;
+    int preemption_mode; /* enum config_preemption */
+    uint64_t swap_space; /* of host memory; 0: none */
     bool share_prefixes;
     /* work */
     int64_t max_batch_tokens, max_chunk, max_running, max_queue;

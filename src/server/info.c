@@ -223,6 +223,7 @@ static void section_engine(struct server *s, struct str *out)
         return;
     struct engine_stats t;
     engine_stats(s->engine, &t);
+    uint64_t block_bytes = runner_block_bytes(s->served.runner);
     LINE(out, "generations_running:%d", t.running);
     LINE(out, "generations_queued:%d", t.queued);
     for (int f = GEN_STOP; f < GEN_N_FINISHES; f++)
@@ -235,6 +236,13 @@ static void section_engine(struct server *s, struct str *out)
     LINE(out, "computed_prompt_tokens:%llu", (unsigned long long)t.computed_prompt_tokens);
     LINE(out, "generated_tokens:%llu", (unsigned long long)t.generated_tokens);
     LINE(out, "preemptions:%llu", (unsigned long long)t.preemptions);
+    LINE(out, "preempted_tokens_dropped:%llu", (unsigned long long)t.dropped_tokens);
+    LINE(out, "swap_blocks:%d", t.n_slots);
+    LINE(out, "swap_blocks_free:%d", t.free_slots);
+    LINE(out, "swapped_out_bytes:%llu",
+         (unsigned long long)(t.swapped_out_blocks * block_bytes));
+    LINE(out, "swapped_in_bytes:%llu", (unsigned long long)(t.swapped_in_blocks * block_bytes));
+    LINE(out, "swap_full:%llu", (unsigned long long)t.swap_full);
     LINE(out, "last_step_usec:%lld", (long long)t.last_step_us);
     LINE(out, "max_step_usec:%lld", (long long)t.max_step_us);
 }

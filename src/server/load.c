@@ -87,7 +87,8 @@ static struct engine *make_engine(const struct config *c, const struct served_mo
                                    .max_batch_tokens = (int32_t)c->max_batch_tokens,
                                    .max_chunk = (int32_t)c->max_chunk,
                                    .max_running = (int32_t)c->max_running,
-                                   .max_queue = (int32_t)c->max_queue};
+                                   .max_queue = (int32_t)c->max_queue,
+                                   .swap = c->preemption_mode == CONFIG_SWAP};
     return engine_new(&config, err);
 }
 
@@ -129,6 +130,7 @@ void load_start(struct server *s)
     l->runner.n_context = (int32_t)c->max_context;
     l->runner.block_size = (int32_t)c->block_size;
     l->runner.kv_cache_bytes = c->kv_cache_size;
+    l->runner.swap_bytes = c->preemption_mode == CONFIG_SWAP ? c->swap_space : 0;
     l->runner.max_rows = (int32_t)c->max_batch_tokens;
     l->runner.max_seqs = (int32_t)c->max_running;
     s->loading = l;

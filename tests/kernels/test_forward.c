@@ -32,6 +32,8 @@ static struct plan_limits limits(void)
                                 .max_seqs = MAX_ROWS,
                                 .max_table_blocks = 1024,
                                 .max_copies = 8,
+                                .max_outs = N_BLOCKS,
+                                .max_ins = N_BLOCKS,
                                 .max_bias = 8,
                                 .max_counts = 8,
                                 .block_size = BLOCK};
@@ -45,16 +47,19 @@ struct way {
     int32_t order;   /* odd: block i of the sequence is (i * order) % N_BLOCKS */
     int32_t others;  /* sequences beside it in every step */
     int32_t copy_at; /* > 0: continue in a copied block once this many tokens are there */
+    int32_t swap_at; /* > 0: through host slots into other blocks once this many are there */
 };
 static const struct way ways[] = {
-    {"in chunks of 16", 16, 1, 1, 0, 0},
-    {"token by token", 1, 1, 1, 0, 0},
-    {"in chunks of 7, two threads", 7, 2, 1, 0, 0},
-    {"in chunks of 64", 64, 1, 1, 0, 0},
-    {"at once, blocks scattered, two threads", N, 2, 23, 0, 0},
-    {"beside others", 16, 2, 1, 3, 0},
-    {"token by token beside others, blocks scattered", 1, 2, 37, 2, 0},
-    {"continued in a copied block", 20, 1, 1, 0, 40},
+    {"in chunks of 16", 16, 1, 1, 0, 0, 0},
+    {"token by token", 1, 1, 1, 0, 0, 0},
+    {"in chunks of 7, two threads", 7, 2, 1, 0, 0, 0},
+    {"in chunks of 64", 64, 1, 1, 0, 0, 0},
+    {"at once, blocks scattered, two threads", N, 2, 23, 0, 0, 0},
+    {"beside others", 16, 2, 1, 3, 0, 0},
+    {"token by token beside others, blocks scattered", 1, 2, 37, 2, 0, 0},
+    {"continued in a copied block", 20, 1, 1, 0, 40, 0},
+    {"by way of host memory", 20, 1, 1, 0, 0, 60},
+    {"by way of host memory, two threads, beside others", 9, 2, 23, 1, 0, 27},
 };
 
 struct run {
@@ -86,6 +91,24 @@ static void copy_tail(struct run *r, int32_t at)
     r->table[at / BLOCK] = fresh;
 }
 
+/* All that is there goes out in a step without rows, and comes back with the step that is being
+ * made, slots and blocks in another order. */
+static void swap_table(struct run *r, int32_t at)
+{
+    struct err err = {""};
+    int32_t n = (at + BLOCK - 1) / BLOCK;
+    for (int32_t i = 0; i < n; i++)
+        plan_add_out(r->plan, r->table[i], n - 1 - i);
+    plan_finish(r->plan);
+    if (forward_run(r->f, r->plan, r->chosen, NULL, &err) != 0)
+        fail_msg("%s", err.text);
+    plan_clear(r->plan);
+    for (int32_t i = 0; i < N_BLOCKS / 4; i++)
+        r->table[i] = N_BLOCKS / 2 - 1 - i;
+    for (int32_t i = 0; i < n; i++)
+        plan_add_in(r->plan, n - 1 - i, r->table[i]);
+}
+
 /* One step: rows [at, at + rows) with a sample at each. */
 static void step(struct run *r, int32_t at, int32_t rows)
 {
@@ -93,6 +116,8 @@ static void step(struct run *r, int32_t at, int32_t rows)
     plan_clear(r->plan);
     if (r->way->copy_at > 0 && at == r->way->copy_at)
         copy_tail(r, at);
+    if (r->way->swap_at > 0 && at == r->way->swap_at)
+        swap_table(r, at);
     if (at % 2 == 1) /* not always the first of its step */
         add_others(r, at);
     int32_t seq = plan_add_seq(r->plan, at, r->ids + at, rows, r->table, N_BLOCKS / 4);
@@ -123,7 +148,8 @@ static struct run start(struct model *m, const struct subject *s, const struct w
     struct rng random = rng_from(77);
 
     r.f = forward_open(m, s->ops, &device, &err);
-    if (r.f == NULL || forward_pool_open(r.f, N_BLOCKS, &err) != 0)
+    if (r.f == NULL || forward_pool_open(r.f, N_BLOCKS, &err) != 0 ||
+        forward_host_open(r.f, N_BLOCKS, &err) != 0)
         fail_msg("%s: %s", harness_name(s), err.text);
     for (int32_t i = 0; i < N; i++)
         r.ids[i] = (int32_t)rng_below(&random, (uint64_t)m->n_vocab);

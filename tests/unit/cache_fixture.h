@@ -40,7 +40,8 @@ static inline void rig_audit(struct rig *r)
         if (r->seqs[i].copy.n_tokens > 0)
             pins[n_pins++] = r->seqs[i].copy.src;
     }
-    struct cache_holders holders = {tables, n_tables, pins, n_pins};
+    struct cache_holders holders = {
+        .tables = tables, .n_tables = n_tables, .pins = pins, .n_pins = n_pins};
     struct err err = {""};
     if (cache_audit(r->cache, &holders, &err) < 0)
         fail_msg("audit: %s", err.text);
@@ -48,7 +49,8 @@ static inline void rig_audit(struct rig *r)
 
 static inline struct rig rig_new(int32_t n_blocks, int32_t block_size, int32_t hash_bits)
 {
-    struct cache_config config = {n_blocks, block_size, hash_bits};
+    struct cache_config config = {
+        .n_blocks = n_blocks, .block_size = block_size, .hash_bits = hash_bits};
     return (struct rig){.cache = cache_new(&config)};
 }
 

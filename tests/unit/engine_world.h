@@ -37,6 +37,7 @@ struct client {
 
 struct shape {
     int32_t pool, block, context, batch, chunk, running, queue;
+    int32_t slots; /* of host memory; preemption swaps when there are some */
 };
 
 static const struct shape small_shape = {.pool = 64,
@@ -57,12 +58,15 @@ static inline struct world *world_new(struct shape s)
     clock_tick();
     w->vocab = vocab_new(NULL, 0);
     w->runner = fake_runner_new(s.pool, s.block, s.context, w->vocab.n, s.batch, s.running);
+    if (s.slots > 0)
+        fake_runner_host(w->runner, s.slots);
     w->engine = engine_new(&(struct engine_config){.runner = &w->runner->base,
                                                    .tokenizer = w->vocab.tokenizer,
                                                    .max_batch_tokens = s.batch,
                                                    .max_chunk = s.chunk,
                                                    .max_running = s.running,
-                                                   .max_queue = s.queue},
+                                                   .max_queue = s.queue,
+                                                   .swap = s.slots > 0},
                            &err);
     if (!w->engine)
         fail_msg("%s", err.text);
@@ -196,6 +200,7 @@ static inline void drain(struct world *w)
     engine_stats(w->engine, &stats);
     assert_int_equal(stats.used_blocks, 0);
     assert_int_equal(stats.promised_blocks, 0);
+    assert_int_equal(stats.free_slots, stats.n_slots);
     assert_int_equal(stats.free_blocks + stats.cached_blocks, stats.n_blocks);
 }
 

@@ -30,6 +30,7 @@ struct fake_forced {
 struct fake_runner {
     struct runner base; /* first: what the engine sees */
     uint64_t *slots;    /* [n_blocks * block_size] owns */
+    uint64_t *host;     /* [n_slots * block_size] owns; NULL: no swap */
     struct chosen *samples;
     const struct plan *plan; /* of the running step; NULL: none */
     int32_t end_id;          /* drawn now and then; -1: never */
@@ -54,7 +55,7 @@ static inline void fake_launch(struct runner *base, const struct plan *plan)
     struct fake_runner *r = (struct fake_runner *)base;
 
     ASSERT(!r->plan);
-    ASSERT(plan->n_rows > 0);
+    ASSERT(plan->n_rows + plan->n_outs > 0);
     r->plan = plan;
     r->n_launched++;
 }
@@ -101,6 +102,9 @@ static inline void fake_compute(struct fake_runner *r)
     size_t block = (size_t)r->base.info.block_size;
     int32_t at_sample = 0;
 
+    for (int32_t i = 0; i < p->n_ins; i++)
+        memcpy(r->slots + (size_t)p->ins[i].block * block, r->host + (size_t)p->ins[i].slot * block,
+               block * sizeof *r->host);
     for (int32_t i = 0; i < p->n_copies; i++) {
         uint64_t *dst = r->slots + (size_t)p->copies[i].dst * block;
         size_t n = (size_t)p->copies[i].n_tokens;
@@ -127,6 +131,19 @@ static inline void fake_compute(struct fake_runner *r)
     }
 }
 
+/* Reads as late as it may: behind all writes of the step. */
+static inline void fake_swap_out(struct fake_runner *r)
+{
+    size_t block = (size_t)r->base.info.block_size;
+
+    for (int32_t i = 0; i < r->plan->n_outs; i++) {
+        const struct plan_move *m = &r->plan->outs[i];
+        ASSERT(m->slot >= 0 && m->slot < r->base.info.n_slots);
+        memcpy(r->host + (size_t)m->slot * block, r->slots + (size_t)m->block * block,
+               block * sizeof *r->host);
+    }
+}
+
 static inline bool fake_poll(struct runner *base, struct runner_done *done)
 {
     struct fake_runner *r = (struct fake_runner *)base;
@@ -141,6 +158,7 @@ static inline bool fake_poll(struct runner *base, struct runner_done *done)
         r->fail = NULL;
     } else {
         fake_compute(r);
+        fake_swap_out(r);
         if (r->bad_sample && done->n_samples > 0) {
             r->samples[0].id = r->bad_sample;
             r->bad_sample = 0;
@@ -157,6 +175,7 @@ static inline void fake_close(struct runner *base)
     struct fake_runner *r = (struct fake_runner *)base;
 
     xfree(r->slots);
+    xfree(r->host);
     xfree(r->samples);
     xfree(r);
 }
@@ -182,6 +201,13 @@ static inline struct fake_runner *fake_runner_new(int32_t n_blocks, int32_t bloc
     r->slots = xcalloc((size_t)n_blocks * (size_t)block_size, sizeof *r->slots);
     r->samples = xcalloc((size_t)max_running, sizeof *r->samples);
     return r;
+}
+
+/* Host memory for n blocks; before the engine is made. */
+static inline void fake_runner_host(struct fake_runner *r, int32_t n)
+{
+    r->base.info.n_slots = n;
+    r->host = xcalloc((size_t)n * (size_t)r->base.info.block_size + 1, sizeof *r->host);
 }
 
 /* The generation with this seed makes ids [n] (borrowed) from position on. */

@@ -541,7 +541,7 @@ static void test_audit_names_a_block_without_its_holder(void **state)
     assert_true(seq_admit(&r, a, 0));
     const struct block_table nobody = {.is_open = true, .owner = &a->owner};
     const struct block_table *tables[] = {&nobody};
-    struct cache_holders holders = {tables, 1, NULL, 0};
+    struct cache_holders holders = {.tables = tables, .n_tables = 1};
     struct err err = {""};
     assert_int_equal(cache_audit(r.cache, &holders, &err), -1);
     assert_memory_equal(err.text, "P1: ", 4);

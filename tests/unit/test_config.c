@@ -95,8 +95,8 @@ static void test_wrong_values_name_option_limit_and_value(void **state)
 
 static void test_unknown_option_is_an_error_on_the_command_line(void **state)
 {
-    assert_string_equal(error_of(ARGS("--swap-space", "1gb")),
-                        "command line: unknown option 'swap-space' (see conf/kvasir.conf)");
+    assert_string_equal(error_of(ARGS("--kv-dtype", "int8")),
+                        "command line: unknown option 'kv-dtype' (see conf/kvasir.conf)");
     assert_non_null(strstr(error_of(ARGS("--port", "1", "-x")), "port takes one value"));
 }
 
