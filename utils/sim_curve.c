@@ -92,5 +92,7 @@ int sim_curve(const struct sim_options *o, const struct sim_curve *c, double *ra
     str_free(&line);
     if (sim_table_end(&t, o->folder, err))
         return -1;
-    return o->folder ? sim_table_plot(o->folder, c->name, "requests/s", "s/token", false, err) : 0;
+    return o->folder ? sim_table_plot(o->folder, c->name, "requests/s", "s/token", c->n_series + 1,
+                                      false, err)
+                     : 0;
 }

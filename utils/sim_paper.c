@@ -260,8 +260,7 @@ int sim_blocks(const struct sim_options *o, struct err *err)
                        "request, 512 tokens of 256; small ones are read more slowly");
     if (sim_table_end(&t, o->folder, err))
         return -1;
-    return o->folder ? sim_table_plot(o->folder, t.name, "block size", "s/token, batch", true, err)
-                     : 0;
+    return o->folder ? sim_table_plot(o->folder, t.name, "block size", "s/token", 3, true, err) : 0;
 }
 
 /* ---- recorded loads ------------------------------------------------------------------------- */

@@ -119,7 +119,7 @@ int sim_table_end(struct sim_table *t, const char *folder, struct err *err)
     return rc;
 }
 
-int sim_table_plot(const char *folder, const char *name, const char *x, const char *y,
+int sim_table_plot(const char *folder, const char *name, const char *x, const char *y, int last,
                    bool is_logarithmic, struct err *err)
 {
     struct str script = {0}, path = {0};
@@ -130,10 +130,9 @@ int sim_table_plot(const char *folder, const char *name, const char *x, const ch
                "set datafile separator '\\t'\n"
                "set xlabel '%s'\nset ylabel '%s'\nset grid\nset key left top\n%s"
                "file = '%s/%s.tsv'\n"
-               "stats file skip 1 nooutput\n"
-               "plot for [i = 2:STATS_columns] file using 1:i with linespoints"
+               "plot for [i = 2:%d] file using 1:i with linespoints"
                " title columnheader(i)\n",
-               folder, name, x, y, is_logarithmic ? "set logscale x 2\n" : "", folder, name);
+               folder, name, x, y, is_logarithmic ? "set logscale x 2\n" : "", folder, name, last);
     int rc = write_file(folder, name, ".gp", bytes_of(&script), (struct bytes){"", 0}, err);
     str_printf(&path, "%s/%s.gp", folder, name);
     char program[] = "gnuplot", *arguments[] = {program, path.data, NULL};

@@ -113,5 +113,5 @@ int sim_swaps(const struct sim_options *o, struct err *err)
                        "times swap, both alike from 16 to 64");
     if (sim_table_end(&t, o->folder, err))
         return -1;
-    return o->folder ? sim_table_plot(o->folder, t.name, "block size", "ms", true, err) : 0;
+    return o->folder ? sim_table_plot(o->folder, t.name, "block size", "ms", 5, true, err) : 0;
 }

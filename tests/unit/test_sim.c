@@ -373,23 +373,31 @@ static void test_paged_serves_all_at_once_where_they_fit(void **state)
     sim_load_free(&l);
 }
 
-static void test_first_come_first_served_without_passing_the_head(void **state)
+/* Three chunks of 256 and one of 128 leave 128: the fifth needs 256, the sixth would fit. */
+static void test_nobody_passes_a_head_that_does_not_fit(void **state)
 {
     struct sim_load l = equal_requests(6, 100, 50);
 
-    l.requests[4].n_prompt = l.requests[4].n_output = 1; /* would fit beside the four */
-    l.requests[3].n_prompt = 200;
+    l.requests[3].n_output = 20;
+    l.requests[5].n_prompt = l.requests[5].n_output = 1;
+    struct sim_result r = run_small(&sim_orca_oracle, &l);
+    assert_int_equal(l.requests[3].end_us, 20000);
+    assert_int_equal(l.requests[4].end_us, 70000); /* in the place of the fourth */
+    assert_int_equal(l.requests[5].end_us, 51000); /* when the first three are gone */
+    assert_near(r.latency_s, (3 * 0.001 + 0.001 + 0.070 / 50 + 0.051) / 6, 1e-9);
+    sim_load_free(&l);
+}
+
+static void test_every_policy_ends_every_request(void **state)
+{
+    struct sim_load l = sim_load_draw(sim_workload_find("alpaca"), 50, 2, 256, 9);
+
     for (int k = 0; k < SIM_N_POLICIES; k++) {
-        struct sim_load copy = {.n = l.n, .requests = xmemdup(l.requests, 6 * sizeof *l.requests)};
-        run_small(sim_policies[k], &copy);
-        for (int32_t i = 0; i < copy.n; i++)
-            assert_true(copy.requests[i].end_us > 0);
-        assert_true(copy.requests[5].end_us >= copy.requests[0].end_us);
-        sim_load_free(&copy);
+        assert_int_equal(run_small(sim_policies[k], &l).n_ended, l.n);
+        for (int32_t i = 0; i < l.n; i++) /* a step of 1 ms for each token at least */
+            assert_true(l.requests[i].end_us - l.requests[i].arrival_us >=
+                        1000 * l.requests[i].n_output);
     }
-    struct sim_result r = run_small(&sim_orca_max, &l);
-    assert_int_equal(l.requests[4].end_us, 51000); /* in the step after the first four */
-    assert_near(r.latency_s, (4 * 0.001 + 0.051 + 0.002) / 6, 1e-9);
     sim_load_free(&l);
 }
 
@@ -526,7 +534,8 @@ int main(void)
         cmocka_unit_test(test_swap_is_dear_in_small_blocks),
         cmocka_unit_test(test_reservation_bounds_the_batch),
         cmocka_unit_test(test_paged_serves_all_at_once_where_they_fit),
-        cmocka_unit_test(test_first_come_first_served_without_passing_the_head),
+        cmocka_unit_test(test_nobody_passes_a_head_that_does_not_fit),
+        cmocka_unit_test(test_every_policy_ends_every_request),
         cmocka_unit_test(test_paged_finds_a_common_prefix),
         cmocka_unit_test(test_what_never_fits_is_refused),
         cmocka_unit_test(test_shares_of_every_policy_are_the_whole),
