@@ -58,9 +58,14 @@ void conn_loop_enter(struct conn_loop *loop)
         loop->awake_us = clock_mono_us();
 }
 
+bool conn_loop_is_over(const struct conn_loop *loop)
+{
+    return clock_mono_us() - loop->awake_us >= ROUND_US;
+}
+
 void conn_loop_leave(struct conn_loop *loop)
 {
-    if (clock_mono_us() - loop->awake_us >= ROUND_US)
+    if (conn_loop_is_over(loop))
         (void)event_base_loopbreak(loop->base); /* fails for no base of ours */
 }
 

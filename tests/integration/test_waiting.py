@@ -51,7 +51,11 @@ def _():
     with Server({"model": tiny_model()}) as s, s.connect() as c:
         n = 1000
         last = c.call("XADD", "k", "*", "text", "hello")
-        readers = [s.connect() for _ in range(n)]
+        readers = []
+        for i in range(n):
+            readers.append(s.connect())
+            if i % 100 == 99:  # the backlog of a slow server would overflow
+                readers[-1].call("PING")
         for r in readers:
             r.send("XREAD", "BLOCK", 0, "STREAMS", "k", last)
         blocked(c, n)
