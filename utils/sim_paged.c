@@ -227,7 +227,10 @@ static void count_shares(struct paged *p, const struct engine_stats *stats, stru
     }
     if (p->n_steps++ % SHARES_EVERY == 0)
         p->cached_tokens = count_cached(p->cache);
-    shares[SHARE_CACHED] = p->cached_tokens;
+    shares[SHARE_CACHED] =
+        (int64_t)stats->cached_blocks * size; /* at most, since the count is old */
+    if (shares[SHARE_CACHED] > p->cached_tokens)
+        shares[SHARE_CACHED] = p->cached_tokens;
     shares[SHARE_RESERVED] = used > n_covered ? used - n_covered : 0;
     shares[SHARE_INTERNAL] = n_covered - shares[SHARE_RUNNING];
     shares[SHARE_EXTERNAL] = p->setup.model->slots;
