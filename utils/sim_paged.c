@@ -17,7 +17,6 @@
 
 #define WALL_MS 1700000000000 /* any: nothing depends on it */
 #define MONO_US 1000000       /* of virtual time 0 */
-#define SHARES_EVERY 8        /* steps; looking at every block is the dearest part of a step */
 
 /* Owns the samples; first member the contract. */
 struct sim_runner {
@@ -34,8 +33,6 @@ struct paged {
     struct engine *engine;       /* owns */
     struct cache *cache;         /* borrows the engine's; NULL before the first submission */
     int64_t now_us;
-    uint64_t n_steps;
-    int64_t cached_tokens; /* as they were counted last */
 };
 
 static struct paged *paged_of(struct sim_batch *b)
@@ -199,7 +196,8 @@ static int paged_submit(struct sim_batch *b, struct sim_request *r, int64_t now_
     return 0;
 }
 
-/* Tokens of unreferenced blocks that can be found. */
+/* Tokens of unreferenced blocks that can be found. Looks at every block, the dearest part of a step:
+ * microseconds all the same. */
 static int64_t count_cached(const struct cache *c)
 {
     const struct pool *pool = cache_blocks(c);
@@ -225,12 +223,7 @@ static void count_shares(struct paged *p, const struct engine_stats *stats, stru
         shares[SHARE_RUNNING] += n;
         n_covered += (n + size - 1) / size * size;
     }
-    if (p->n_steps++ % SHARES_EVERY == 0)
-        p->cached_tokens = count_cached(p->cache);
-    shares[SHARE_CACHED] =
-        (int64_t)stats->cached_blocks * size; /* at most, since the count is old */
-    if (shares[SHARE_CACHED] > p->cached_tokens)
-        shares[SHARE_CACHED] = p->cached_tokens;
+    shares[SHARE_CACHED] = count_cached(p->cache);
     shares[SHARE_RESERVED] = used > n_covered ? used - n_covered : 0;
     shares[SHARE_INTERNAL] = n_covered - shares[SHARE_RUNNING];
     shares[SHARE_EXTERNAL] = p->setup.model->slots;

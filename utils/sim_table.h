@@ -20,7 +20,7 @@ void sim_table_note(struct sim_table *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Prints it, and writes folder/name.tsv unless folder is NULL. Frees it. */
 int sim_table_end(struct sim_table *t, const char *folder, struct err *err);
-/* folder/name.svg from folder/name.tsv: columns 2 to `last` over the first. Needs gnuplot; without, the
+/* folder/name.svg from folder/name.tsv: columns 2 to `last` over the first. Without gnuplot the
  * script lies there as name.gp and nothing else happens. */
 int sim_table_plot(const char *folder, const char *name, const char *x, const char *y, int last,
                    bool is_logarithmic, struct err *err);
