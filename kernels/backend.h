@@ -108,7 +108,8 @@ struct backend_ops {
     /* x [T, C], delta [T, C] -> out_x [R, C], out_delta [R, C]: the rows of the plan's samples */
     void (*gather)(struct backend *b, int32_t c, const float *x, const float *delta, float *out_x,
                    float *out_delta);
-    /* logits [R, V] -> chosen [R] on the host, valid after sync. Order: bias, repeat, presence,
+    /* logits [R, V] -> chosen [R + n_best] on the host, valid after sync: an id for each sample, then
+     * the best ids of all samples that want some (id -1: there are no more). Order: bias, repeat, presence,
      * frequency; greedy, or temperature, top-k, top-p, min-p, draw. Exact over the vocabulary. */
     void (*choose)(struct backend *b, const float *logits, struct chosen *out);
     void (*step_end)(struct backend *b);

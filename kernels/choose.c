@@ -273,3 +273,26 @@ void choose_row(const struct plan *plan, const struct plan_sample *s, const floa
     float max = passes->max(logits, n);
     out->logprob = (float)((double)logits[out->id] - max - log(passes->sum_exp(logits, n, max, 1)));
 }
+
+void choose_best(const struct plan *plan, const struct plan_sample *s, const float *logits,
+                 const struct choose_passes *passes, struct choose_scratch *scratch,
+                 struct chosen *out)
+{
+    int32_t n = scratch->n_vocab;
+    const float *x = logits;
+
+    if (s->best_adjusted && is_adjusted(s)) {
+        memcpy(scratch->row, logits, (size_t)n * sizeof(*logits));
+        adjust(plan, s, scratch->row);
+        x = scratch->row;
+    }
+    int32_t n_found = select_best(x, n, s->n_best < n ? s->n_best : n, passes, scratch->candidates);
+    float max = passes->max(x, n);
+    double log_sum = n_found > 0 ? log(passes->sum_exp(x, n, max, 1)) : 0;
+    for (int32_t i = 0; i < s->n_best; i++)
+        out[i] =
+            i < n_found
+                ? (struct chosen){scratch->candidates[i].id,
+                                  (float)((double)scratch->candidates[i].logit - max - log_sum)}
+                : (struct chosen){-1, -INFINITY};
+}

@@ -35,6 +35,11 @@ int choose_scratch_init(struct choose_scratch *s, int32_t n_vocab, struct err *e
 void choose_scratch_free(struct choose_scratch *s);
 
 /* logits [n_vocab] are those of sample s. Any thread. */
+/* The n_best ids of highest logit, best first, ties by the lower id, with their log-probabilities:
+ * raw, or with bias and penalties where the sample says so. Entries that lack get id -1. */
+void choose_best(const struct plan *plan, const struct plan_sample *s, const float *logits,
+                 const struct choose_passes *passes, struct choose_scratch *scratch,
+                 struct chosen *out);
 void choose_row(const struct plan *plan, const struct plan_sample *s, const float *logits,
                 const struct choose_passes *passes, struct choose_scratch *scratch,
                 struct chosen *out);

@@ -69,7 +69,7 @@ void plan_clear(struct plan *p)
 {
     p->n_rows = p->n_seqs = p->n_table_blocks = p->n_copies = 0;
     p->n_samples = p->n_recent = p->n_counts = p->n_bias = 0;
-    p->n_outs = p->n_ins = 0;
+    p->n_outs = p->n_ins = p->n_best = 0;
 }
 
 /* n of src go to the end of a pool that holds *used of at most `limit`; returns where. */
@@ -134,6 +134,9 @@ int32_t plan_add_sample(struct plan *p, const struct plan_sample *sample, const 
         append(p->counts, &p->n_counts, p->limits.max_counts, counts, n_counts, sizeof(*counts));
     s->n_bias = n_bias;
     s->bias_at = append(p->bias, &p->n_bias, p->limits.max_bias, bias, n_bias, sizeof(*bias));
+    ASSERT(s->n_best >= 0 && s->n_best <= PLAN_BEST && s->n_best <= p->limits.max_best - p->n_best);
+    s->best_at = p->n_best;
+    p->n_best += s->n_best;
     return p->n_samples++;
 }
 

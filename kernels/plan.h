@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include "base/err.h"
 
+#define PLAN_BEST 64   /* best ids of one sample at most: two a beam of 16, and all end-of-text ids */
 #define PLAN_RECENT 64 /* ids that the repeat penalty looks back over */
 
 /* Copy the first n_tokens slots of block src into block dst, in every layer, K and V. */
@@ -48,6 +49,8 @@ struct plan_sample {
     int32_t recent_at, n_recent; /* plan->recent: the last PLAN_RECENT ids, duplicates kept */
     int32_t counts_at, n_counts; /* plan->counts: distinct ids this generation made, with counts */
     int32_t bias_at, n_bias;     /* plan->bias: added to the logit; -INFINITY bans an id */
+    int32_t best_at, n_best;     /* chosen[n_samples + best_at ..]: that many best ids are wanted too */
+    bool best_adjusted;          /* best with bias and penalties; else by the raw logits */
 };
 struct plan_count {
     int32_t id, count;
@@ -61,6 +64,7 @@ struct plan_limits {
     int32_t max_rows, max_seqs; /* a sample for each sequence at most */
     int32_t max_table_blocks;   /* sum over the sequences of a step */
     int32_t max_copies;
+    int32_t max_best;            /* of all samples of a step */
     int32_t max_outs, max_ins; /* 0: without swap */
     int32_t max_bias, max_counts;
     int32_t block_size;
@@ -70,6 +74,7 @@ struct plan {
     struct plan_limits limits;
     int32_t n_rows, n_seqs, n_table_blocks, n_copies, n_samples, n_recent, n_counts, n_bias;
     int32_t n_outs, n_ins;
+    int32_t n_best;              /* of all samples */
     /* filled by the engine; all arrays are owned, sized by the limits */
     int32_t *ids;          /* [T] token of each row */
     struct plan_seq *seqs; /* [S] in the order of their rows */

@@ -17,12 +17,18 @@ static void choose_work(void *arg, int thread, int n_threads)
     const struct cpu *c = job->c;
     int first, end;
     cpu_share(c->plan->n_samples, thread, n_threads, &first, &end);
-    for (int i = first; i < end; i++)
-        choose_row(c->plan, &c->plan->samples[i], job->logits + (size_t)i * c->config.n_vocab,
-                   &c->kernel->passes, &c->threads[thread].choose, &job->out[i]);
+    for (int i = first; i < end; i++) {
+        const struct plan_sample *s = &c->plan->samples[i];
+        const float *row = job->logits + (size_t)i * c->config.n_vocab;
+        struct choose_scratch *scratch = &c->threads[thread].choose;
+        choose_row(c->plan, s, row, &c->kernel->passes, scratch, &job->out[i]);
+        if (s->n_best > 0)
+            choose_best(c->plan, s, row, &c->kernel->passes, scratch,
+                        job->out + c->plan->n_samples + s->best_at);
+    }
 }
 
-/* logits [R, V] -> out [R] */
+/* logits [R, V] -> out [R + n_best] */
 void cpu_choose(struct backend *b, const float *logits, struct chosen *out)
 {
     struct cpu *c = (struct cpu *)b;

@@ -73,6 +73,10 @@ void ref_choose(struct backend *b, const float *logits, struct chosen *out)
     struct ref *r = (struct ref *)b;
     for (int32_t i = 0; i < r->plan->n_samples; i++) {
         const float *row = logits + (size_t)i * (size_t)r->config.n_vocab;
-        choose_row(r->plan, &r->plan->samples[i], row, &choose_passes_plain, &r->choose, &out[i]);
+        const struct plan_sample *s = &r->plan->samples[i];
+        choose_row(r->plan, s, row, &choose_passes_plain, &r->choose, &out[i]);
+        if (s->n_best > 0)
+            choose_best(r->plan, s, row, &choose_passes_plain, &r->choose,
+                        out + r->plan->n_samples + s->best_at);
     }
 }

@@ -62,6 +62,7 @@ struct plan_limits engine_plan_limits(int32_t max_batch_tokens, int32_t max_runn
         .max_seqs = max_running,
         .max_table_blocks = (int32_t)(blocks * max_running),
         .max_copies = max_running, /* admitted with a tail, or about to write a shared block */
+        .max_best = max_running * PLAN_BEST,
         .max_bias = max_running * (ENGINE_MAX_BIAS + n_end_ids),
         .max_counts = max_running * counts,
         .block_size = block_size,
@@ -79,6 +80,7 @@ static int check_limits(const struct engine_config *config, struct err *err)
         {"sequences", offsetof(struct plan_limits, max_seqs)},
         {"table entries", offsetof(struct plan_limits, max_table_blocks)},
         {"copies", offsetof(struct plan_limits, max_copies)},
+        {"best ids", offsetof(struct plan_limits, max_best)},
         {"biases", offsetof(struct plan_limits, max_bias)},
         {"counted ids", offsetof(struct plan_limits, max_counts)},
     };
@@ -261,7 +263,7 @@ static void end(struct engine *e, struct gen *g, enum gen_finish finish, const c
 {
     cache_unpromise(e->cache, &g->promises);
     GEN_FOREACH_LIVE(g, q)
-    end_branch(e, q, finish, error);
+        end_branch(e, q, finish, error);
 }
 
 /* The blocks of a running generation go back at once although the step may still write them: blocks
@@ -310,8 +312,8 @@ static void end_due(struct engine *e)
     LIST_FOREACH(&e->sched.queued, node, next) {
         struct gen *g = LIST_ITEM(node, struct gen, in_order);
         GEN_FOREACH_LIVE(g, q)
-        if (q->finish != GEN_NONE)
-            end_branch(e, q, q->finish, NULL);
+            if (q->finish != GEN_NONE)
+                end_branch(e, q, q->finish, NULL);
     }
 }
 
@@ -326,17 +328,20 @@ static void fail_all(struct engine *e, const char *error)
     }
 }
 
-/* The sampled id of a running branch. */
-static void accept(struct engine *e, struct seq *q, int32_t id)
+/* The sampled id of a running branch: number `at` of the step. */
+static void accept(struct engine *e, struct seq *q, const struct chosen *samples, int32_t at)
 {
     struct gen *g = q->gen;
+    const struct plan *plan = e->step.plan;
 
     if (!g->has_token) {
         g->has_token = true;
         g->token_us = clock_now_us();
     }
     int32_t before = seq_n_generated(q);
-    seq_accept(q, id);
+    seq_accept(q, samples[at].id);
+    if (q->logprobs && seq_n_generated(q) > before)
+        seq_note_logprobs(q, &samples[at], samples + plan->n_samples + plan->samples[at].best_at);
     e->counts.generated_tokens += (uint64_t)(seq_n_generated(q) - before);
     if (q->finish != GEN_NONE)
         end_branch(e, q, q->finish, NULL);
@@ -346,15 +351,13 @@ static void accept(struct engine *e, struct seq *q, int32_t id)
 
 /* The prompt of a group is done: the other branches take its table, and every one gets its first
  * id. The table first: an id may end the branch that has it. */
-static void accept_all(struct engine *e, struct seq *lead, const struct chosen *samples)
+static void accept_all(struct engine *e, struct seq *lead, const struct chosen *samples, int32_t at)
 {
-    int32_t at = 0;
-
     GEN_FOREACH_LIVE(lead->gen, q)
-    if (q != lead)
-        cache_share(e->cache, &lead->table, &q->table);
+        if (q != lead)
+            cache_share(e->cache, &lead->table, &q->table);
     GEN_FOREACH_LIVE(lead->gen, q)
-    accept(e, q, samples[at++].id);
+        accept(e, q, samples, at++);
 }
 
 /* One sample for each sampled part, in the order of the parts. An id outside the vocabulary or a
@@ -395,9 +398,9 @@ static bool take_results(struct engine *e)
     for (int32_t i = 0, at = 0; i < e->step.n_parts; i++) {
         const struct step_part *part = &e->step.parts[i];
         if (part->seq && part->n_samples > 0 && gen_is_fresh(part->seq->gen))
-            accept_all(e, part->seq, done.samples + at);
+            accept_all(e, part->seq, done.samples, at);
         else if (part->seq && part->n_samples > 0)
-            accept(e, part->seq, done.samples[at].id);
+            accept(e, part->seq, done.samples, at);
         at += part->n_samples;
     }
     return true;
@@ -503,7 +506,7 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
     g->owner = owner;
     sched_enqueue(&e->sched, g);
     GEN_FOREACH_LIVE(g, q)
-    e->n_due += q->finish != GEN_NONE;
+        e->n_due += q->finish != GEN_NONE;
     if (g->deadline_us != 0 && (e->next_deadline_us == 0 ||
                                 (g->deadline_us < e->next_deadline_us && !PLANTED(DEADLINE_LATER))))
         e->next_deadline_us = g->deadline_us;
@@ -623,7 +626,7 @@ static int32_t list_tables(const struct list *list, const struct block_table **t
 
     for (const struct list *node = list->next; node != list; node = node->next)
         GEN_FOREACH_LIVE(LIST_ITEM(node, const struct gen, in_order), q)
-    tables[n++] = &q->table;
+            tables[n++] = &q->table;
     return n;
 }
 

@@ -58,6 +58,8 @@ struct gen_options {
     int32_t top_k;
     uint64_t seed;
     bool ignore_eos;
+    bool logprobs;             /* report them for each generated id, with the n_logprobs best */
+    int32_t n_logprobs;        /* 0 .. ENGINE_MAX_LOGPROBS */
     int32_t priority;          /* higher first in the one queue order; 0 for everybody by default */
     int64_t deadline_us;       /* clock_mono_us at which it ends with GEN_DEADLINE; 0: none */
     const struct bytes *stops; /* [n_stops] copied; at most 64 of 1 KiB */
@@ -87,6 +89,11 @@ struct gen_end {
     int32_t n_prompt;        /* ids before the first generated one */
     int32_t n_cached;        /* of them found at the first admission */
     int32_t n_generated; /* as counted: those of a cut stop string too, the end-of-text id not */
+    /* For each generated id, as sampled, its log-probability and the n_best best ids with theirs:
+     * [n_generated, 1 + n_best], raw (before bias, penalties and temperature). An id of -1: there is
+     * none; of a resumed id all but the id itself are unknown (NaN, -1). NULL: not asked for. */
+    const struct chosen *logprobs;
+    int32_t n_best;
     int64_t queued_ms, prefill_ms, decode_ms;
     const char *error; /* GEN_ERROR: what and why; NULL otherwise */
     /* all of it is borrowed until the callback returns */
@@ -97,7 +104,7 @@ struct gen_events {
 };
 
 /* As COMMANDS.md limits what a client gives; a caller checks before. */
-enum { ENGINE_MAX_BIAS = 1024, ENGINE_MAX_BRANCHES = 64 };
+enum { ENGINE_MAX_BIAS = 1024, ENGINE_MAX_BRANCHES = 64, ENGINE_MAX_LOGPROBS = 20 };
 
 struct engine_config {
     struct runner *runner;             /* borrowed */

@@ -20,6 +20,7 @@
  * Main thread only. */
 #include "engine/generation.h"
 
+#include <math.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/err.h"
@@ -42,8 +43,11 @@ const char *gen_finish_name(enum gen_finish f)
  * (another limit now): then finish is set, and the next turn ends it. */
 static void replay(struct seq *q, const int32_t *ids, int32_t n)
 {
-    for (int32_t i = 0; i < n && q->finish == GEN_NONE; i++)
+    for (int32_t i = 0; i < n && q->finish == GEN_NONE; i++) {
         seq_accept(q, ids[i]);
+        if (q->logprobs && seq_n_generated(q) == i + 1)
+            seq_note_logprobs(q, &(struct chosen){ids[i], NAN}, NULL);
+    }
     if (!PLANTED(RESUMED_AGAIN))
         output_skip(&q->output);
     if (q->finish == GEN_NONE && n > 0 && n >= q->gen->max_tokens)
@@ -75,6 +79,10 @@ static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     cache_open(g->cache, &q->table, &g->ns, &g->promises, q->ids_cap / block + 1);
     sampler_init(&q->sampler, t, options, branch, growth + 1);
     output_init(&q->output, t, options, start->carry, g->n_prompt, n_context);
+    if (options->logprobs) {
+        q->n_best = options->n_logprobs;
+        q->logprobs = xcalloc((size_t)(growth + 1) * ((size_t)q->n_best + 1), sizeof *q->logprobs);
+    }
     replay(q, start->ids, start->n);
 }
 
@@ -119,6 +127,7 @@ void gen_free(struct gen *g)
         output_free(&g->seqs[i].output);
         sampler_free(&g->seqs[i].sampler);
         xfree(g->seqs[i].ids);
+        xfree(g->seqs[i].logprobs);
     }
     xfree(g->seqs);
     str_free(&g->error);
@@ -129,8 +138,8 @@ void gen_free(struct gen *g)
 bool gen_is_fresh(const struct gen *g)
 {
     GEN_FOREACH_LIVE(g, q)
-    if (q->n_ids > g->n_prompt)
-        return false;
+        if (q->n_ids > g->n_prompt)
+            return false;
     return true;
 }
 
@@ -138,8 +147,8 @@ bool gen_is_fresh(const struct gen *g)
 bool gen_is_planned(const struct gen *g)
 {
     GEN_FOREACH_LIVE(g, q)
-    if (q->n_planned > 0)
-        return true;
+        if (q->n_planned > 0)
+            return true;
     return false;
 }
 
@@ -154,6 +163,16 @@ void seq_accept(struct seq *q, int32_t id)
     ASSERT(q->n_ids < q->ids_cap);
     q->ids[q->n_ids++] = id;
     sampler_count(&q->sampler, id);
+}
+
+/* What the device said of the id that was just accepted; best NULL: nothing is known. */
+void seq_note_logprobs(struct seq *q, const struct chosen *id, const struct chosen *best)
+{
+    struct chosen *row = q->logprobs + (size_t)(seq_n_generated(q) - 1) * ((size_t)q->n_best + 1);
+
+    row[0] = *id;
+    for (int32_t i = 0; i < q->n_best; i++)
+        row[1 + i] = best ? best[i] : (struct chosen){-1, NAN};
 }
 
 /* It is over: the reason stands, an error is kept for the callback. With the last live branch the
@@ -216,6 +235,8 @@ void seq_describe_end(const struct seq *q, struct gen_end *end)
                             .n_prompt = g->n_prompt,
                             .n_cached = g->n_cached,
                             .n_generated = seq_n_generated(q),
+                            .logprobs = q->logprobs,
+                            .n_best = q->n_best,
                             .queued_ms = times.queued_ms,
                             .prefill_ms = times.prefill_ms,
                             .decode_ms = times.decode_ms,

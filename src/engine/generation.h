@@ -36,6 +36,8 @@ struct seq {
                                  hold no block but for the first: they take its table */
     struct sampler sampler;
     struct output output;
+    struct chosen *logprobs; /* [ids_cap - n_prompt, 1 + n_best] owns; NULL: nobody asked */
+    int32_t n_best;
     int32_t n_planned; /* rows in the step that is being made or runs */
     bool is_decoding;  /* they are one decode */
 };
@@ -82,6 +84,7 @@ void gen_free(struct gen *g);
 bool gen_is_fresh(const struct gen *g);
 bool gen_is_planned(const struct gen *g);
 void seq_accept(struct seq *q, int32_t id);
+void seq_note_logprobs(struct seq *q, const struct chosen *id, const struct chosen *best);
 void seq_finish_with(struct seq *q, enum gen_finish finish, const char *error);
 void seq_describe_end(const struct seq *q, struct gen_end *end);
 struct gen_times {

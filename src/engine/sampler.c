@@ -68,7 +68,8 @@ void sampler_init(struct sampler *s, const struct tokenizer *t, const struct gen
                    .min_p = options->min_p,
                    .repeat = options->repeat,
                    .presence = options->presence,
-                   .frequency = options->frequency},
+                   .frequency = options->frequency,
+                   .n_best = options->logprobs ? options->n_logprobs : 0},
         .counts_cap = !counts             ? 0
                       : max_ids < n_vocab ? max_ids
                                           : n_vocab,

@@ -156,7 +156,7 @@ void sched_release(struct sched *s, struct gen *g)
 {
     cache_unpromise(s->cache, &g->promises);
     GEN_FOREACH_LIVE(g, q)
-    cache_release(s->cache, &q->table, q->ids);
+        cache_release(s->cache, &q->table, q->ids);
 }
 
 /* Copies what g has computed to host memory. False: it has no room, or there is nothing. */
@@ -168,7 +168,7 @@ static bool swap_out(struct sched *s, struct step *step, struct gen *g)
     if (!s->swaps)
         return false;
     GEN_FOREACH_LIVE(g, q)
-    tables[n++] = &q->table;
+        tables[n++] = &q->table;
     if (!cache_swap_out(s->cache, tables, n, step->moves, &step->n_outs))
         return false;
     step_add_leaving(step, g, n_before);
@@ -184,7 +184,7 @@ static void preempt(struct sched *s, struct step *step, struct gen *g)
              g->n_live, q->n_ids, s->n_queued + 1);
     if (!swap_out(s, step, g))
         GEN_FOREACH_LIVE(g, o)
-    s->dropped_tokens += (uint64_t)o->table.computed;
+            s->dropped_tokens += (uint64_t)o->table.computed;
     sched_release(s, g);
     sched_remove(s, g);
     g->state = GEN_QUEUED;
@@ -230,8 +230,8 @@ static int32_t decode_needs(const struct sched *s, const struct gen *g, int32_t 
 
     *n_decodes = 0;
     GEN_FOREACH_LIVE(g, q)
-    if (is_decode(q))
-        tables[(*n_decodes)++] = &q->table;
+        if (is_decode(q))
+            tables[(*n_decodes)++] = &q->table;
     return cache_write_needs(s->cache, tables, *n_decodes);
 }
 
@@ -239,8 +239,7 @@ static void add_decodes(struct sched *s, struct step *step, struct gen *g)
 {
     bool is_landing = false;
 
-    GEN_FOREACH_LIVE(g, q)
-    {
+    GEN_FOREACH_LIVE(g, q) {
         struct cache_copy copy = {0};
         if (!is_decode(q))
             continue;
@@ -316,8 +315,7 @@ static int32_t seat_branches(const struct gen *g, struct cache_seat *seats)
 {
     int32_t n = 0;
 
-    GEN_FOREACH_LIVE(g, q)
-    {
+    GEN_FOREACH_LIVE(g, q) {
         seats[n++] = (struct cache_seat){.table = &q->table, .ids = q->ids, .n = seq_n_known(q)};
         if (gen_is_fresh(g))
             break;
@@ -344,7 +342,7 @@ static int32_t own_room(const struct sched *s, const struct gen *g)
     int32_t n = 0;
 
     GEN_FOREACH_LIVE(g, q)
-    n += seq_n_known(q) % s->block_size == 0;
+        n += seq_n_known(q) % s->block_size == 0;
     if (gen_is_fresh(g) && g->n_prompt % s->block_size != 0)
         n += g->n_live - 1;
     return n;
@@ -450,7 +448,7 @@ static int32_t rows_left(const struct sched *s, const struct gen *g)
     int32_t n = 0;
 
     GEN_FOREACH_LIVE(g, q)
-    n += seq_rows_left(s, q);
+        n += seq_rows_left(s, q);
     return n;
 }
 
@@ -459,7 +457,7 @@ static int32_t rows_planned(const struct gen *g)
     int32_t n = 0;
 
     GEN_FOREACH_LIVE(g, q)
-    n += q->is_decoding ? 0 : q->n_planned;
+        n += q->is_decoding ? 0 : q->n_planned;
     return n;
 }
 
@@ -487,8 +485,7 @@ static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t l
     int32_t most = s->max_chunk - rows_planned(g) < left ? s->max_chunk - rows_planned(g) : left;
     int32_t given = 0;
 
-    GEN_FOREACH_LIVE(g, q)
-    {
+    GEN_FOREACH_LIVE(g, q) {
         int32_t todo = seq_rows_left(s, q);
         if (todo == 0)
             continue;
@@ -538,8 +535,7 @@ void sched_plan(struct sched *s, struct step *step)
     s->has_preempted = false;
     s->n_looked = 0;
     LIST_FOREACH(&s->running, node, next) {
-        GEN_FOREACH_LIVE(GEN_AT(node), q)
-        {
+        GEN_FOREACH_LIVE(GEN_AT(node), q) {
             q->n_planned = 0;
             q->is_decoding = false;
         }
@@ -553,8 +549,8 @@ void sched_plan(struct sched *s, struct step *step)
     share_budget(s, s->max_batch_tokens - (PLANTED(BUDGET_OVERRUN) ? 0 : step->n_decodes));
     LIST_FOREACH(&s->running, node, next) {
         GEN_FOREACH_LIVE(GEN_AT(node), q)
-        if (q->n_planned > 0 && !q->is_decoding)
-            step_add_rows(step, q);
+            if (q->n_planned > 0 && !q->is_decoding)
+                step_add_rows(step, q);
     }
 }
 
@@ -588,8 +584,7 @@ static int audit_one(const struct sched *s, const struct gen *g, enum gen_state 
     if (g->state != state)
         return err_set(err, "S0 a generation in the list of state %d has state %d", state,
                        g->state);
-    GEN_FOREACH_LIVE(g, q)
-    {
+    GEN_FOREACH_LIVE(g, q) {
         bool has_table = state == GEN_RUNNING && (q == lead || !gen_is_fresh(g));
         n_live++;
         if (audit_seq(q, state, has_table, err))

@@ -105,8 +105,7 @@ static int32_t add_samples(struct step *s, struct seq *q)
         sampler_plan(&q->sampler, s->plan, row, q->ids, q->n_ids);
         return 1;
     }
-    GEN_FOREACH_LIVE(q->gen, o)
-    {
+    GEN_FOREACH_LIVE(q->gen, o) {
         sampler_plan(&o->sampler, s->plan, row, o->ids, o->n_ids);
         n++;
     }
@@ -167,15 +166,14 @@ static void follow_lead(struct cache *c, const struct seq *lead)
     if (lead->table.computed < end)
         return;
     GEN_FOREACH_LIVE(lead->gen, q)
-    if (q->table.n_blocks > 0 && q->table.computed < end)
-        cache_advance(c, &q->table, q->ids, end - q->table.computed);
+        if (q->table.n_blocks > 0 && q->table.computed < end)
+            cache_advance(c, &q->table, q->ids, end - q->table.computed);
 }
 
 /* Copies and transfers of g have landed; blocks that came from the host are confirmed. */
 static void land(struct cache *c, const struct gen *g)
 {
-    GEN_FOREACH_LIVE(g, q)
-    {
+    GEN_FOREACH_LIVE(g, q) {
         bool is_back = q->table.ahead > 0;
         cache_landed(c, &q->table);
         if (is_back)
@@ -193,7 +191,7 @@ static void settle_moves(struct step *s, struct cache *c, bool failed)
     for (int32_t i = 0; failed && i < s->n_leaving; i++)
         if (s->leaving[i])
             GEN_FOREACH_LIVE(s->leaving[i], q)
-    cache_swap_drop(c, &q->table);
+                cache_swap_drop(c, &q->table);
 }
 
 /* The step is over: sources of copies are let go; unless it failed, what it computed is confirmed.

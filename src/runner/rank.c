@@ -55,7 +55,7 @@ struct rank {
     enum rank_state state;
 
     const struct plan *plan; /* handed over with RANK_PLAN */
-    struct chosen *chosen;   /* [max_seqs] owns; the rank's in RANK_PLAN, else the main thread's */
+    struct chosen *chosen;   /* [max_seqs + max_best] owns; the rank's in RANK_PLAN, else the main thread's */
     struct runner_done done; /* likewise */
     struct err error;        /* of loading */
 };
@@ -148,6 +148,7 @@ static struct plan_limits plan_limits_of(const struct runner_config *c)
         .max_seqs = c->max_seqs,
         .max_table_blocks = count_product(c->max_seqs, table),
         .max_copies = count_product(c->max_seqs, COPIES_A_SEQ),
+        .max_best = count_product(c->max_seqs, PLAN_BEST),
         .max_bias = count_product(c->max_seqs, c->max_bias),
         .max_counts = count_product(c->max_seqs, c->n_context),
         .block_size = c->block_size,
@@ -258,7 +259,8 @@ static int open_device(struct rank *r, struct err *err)
     if (count_blocks(r, &n_blocks, err) != 0 || forward_pool_open(r->forward, n_blocks, err) != 0)
         return -1;
     fill_info(r, n_blocks, &device.limits);
-    r->chosen = xcalloc((size_t)r->config.max_seqs, sizeof(*r->chosen));
+    r->chosen = xcalloc((size_t)r->config.max_seqs + (size_t)device.limits.max_best,
+                        sizeof(*r->chosen));
     log_notice(LOG_DEVICE, "%s: ready after %lld ms; %d blocks of %d tokens, %llu MiB",
                r->runner.info.description, (long long)((clock_mono_us() - start_us) / 1000),
                n_blocks, r->config.block_size,

@@ -31,7 +31,8 @@ struct runner_done {
     char error[200];
     int32_t n_samples;
     const struct chosen
-        *samples; /* [R] in the order of the plan's samples; borrowed until launch */
+        *samples; /* [R] in the order of the plan's samples, then the best ids [n_best] that some of
+                     them want; borrowed until launch */
     int64_t duration_us;
 };
 

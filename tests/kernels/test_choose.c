@@ -255,9 +255,46 @@ static void test_choice_equals_a_sort_of_the_whole_vocabulary(void **state)
     xfree(x);
 }
 
+/* The best ids against a sort, raw and adjusted, with ties, bans, NaN and fewer than are wanted. */
+static void test_best_ids_are_those_of_a_sort(void **state)
+{
+    (void)state;
+    const float logits[] = {1, 5, NAN, 5, -2, 4, -INFINITY};
+    const struct plan_bias bias[] = {{1, -INFINITY}, {4, 10}};
+    static const int32_t raw[] = {1, 3, 5, 0, 4, -1}, adjusted[] = {4, 3, 5, 0, -1, -1};
+    struct plan_limits limits = harness_limits(16);
+    struct choose_scratch scratch;
+    struct chosen out[6];
+
+    limits.max_best = 12;
+    assert_int_equal(choose_scratch_init(&scratch, 7, NULL), 0);
+    for (int with_bias = 0; with_bias < 2; with_bias++) {
+        struct plan *p = plan_new(&limits);
+        struct plan_sample s = plain;
+        s.n_best = 6;
+        s.best_adjusted = with_bias;
+        plan_add_sample(p, &s, NULL, 0, NULL, 0, bias, 2);
+        choose_best(p, &p->samples[0], logits, &choose_passes_plain, &scratch, out);
+        double sum = 0;
+        for (int i = 0; i < 6; i++) {
+            int32_t id = (with_bias ? adjusted : raw)[i];
+            assert_int_equal(out[i].id, id);
+            sum += exp(out[i].logprob);
+            if (id == 5)
+                assert_float_equal(out[i].logprob - out[1].logprob, -1, 1e-6);
+            if (id < 0)
+                assert_true(isinf(out[i].logprob));
+        }
+        assert_float_equal(sum, 1, 1e-6);
+        plan_free(p);
+    }
+    choose_scratch_free(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_best_ids_are_those_of_a_sort),
         cmocka_unit_test(test_greedy_takes_the_lowest_of_equal_ids),
         cmocka_unit_test(test_logprob_is_of_the_raw_logits),
         cmocka_unit_test(test_repeat_divides_positive_and_multiplies_negative_logits_once),

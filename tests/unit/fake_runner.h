@@ -96,6 +96,34 @@ static inline int32_t fake_choose(const struct fake_runner *r, const struct plan
     return 'a' + (int32_t)(drawn / 29 % 26);
 }
 
+/* Scores of the letters at a place: distinct, natural logarithms of nothing in particular. */
+static inline float fake_logprob(uint64_t hash, int32_t letter)
+{
+    return -(float)(fake_mix(hash ^ (uint64_t)(letter + 1) * 0x51ed27) % 100000 + 1) / 10000;
+}
+
+/* The n best letters at a place, then nothing; the end of the text among them once in three. */
+static inline void fake_best(const struct fake_runner *r, uint64_t hash, int32_t n,
+                             struct chosen *out)
+{
+    for (int32_t i = 0; i < n; i++) {
+        out[i] = (struct chosen){-1, -INFINITY};
+        for (int32_t c = 0; c <= 26; c++) {
+            bool is_end = c == 26;
+            struct chosen x = {is_end ? r->end_id : 'a' + c, fake_logprob(hash, c)};
+            if (is_end && (r->end_id < 0 || hash % 3 != 0))
+                continue;
+            bool is_behind = i == 0 || x.logprob < out[i - 1].logprob ||
+                             (x.logprob == out[i - 1].logprob && x.id > out[i - 1].id);
+            if (is_behind && (out[i].id < 0 || x.logprob > out[i].logprob ||
+                              (x.logprob == out[i].logprob && x.id < out[i].id)))
+                out[i] = x;
+        }
+        if (out[i].id < 0)
+            out[i].logprob = -INFINITY;
+    }
+}
+
 static inline void fake_compute(struct fake_runner *r)
 {
     const struct plan *p = r->plan;
@@ -125,8 +153,10 @@ static inline void fake_compute(struct fake_runner *r)
             uint64_t all = 0; /* reads every slot, as attention does */
             for (int32_t at = 0; at < seq->position + seq->n_rows; at++)
                 all = fake_mix(all ^ *fake_slot(r, seq, at));
-            r->samples[at_sample] =
-                (struct chosen){.id = fake_choose(r, &p->samples[at_sample], all)};
+            const struct plan_sample *s = &p->samples[at_sample];
+            r->samples[at_sample] = (struct chosen){.id = fake_choose(r, s, all)};
+            r->samples[at_sample].logprob = fake_logprob(all, r->samples[at_sample].id - 'a');
+            fake_best(r, all, s->n_best, r->samples + p->n_samples + s->best_at);
         }
     }
 }
@@ -199,7 +229,7 @@ static inline struct fake_runner *fake_runner_new(int32_t n_blocks, int32_t bloc
                         .close = fake_close};
     r->end_id = -1;
     r->slots = xcalloc((size_t)n_blocks * (size_t)block_size, sizeof *r->slots);
-    r->samples = xcalloc((size_t)max_running, sizeof *r->samples);
+    r->samples = xcalloc((size_t)max_running * (1 + PLAN_BEST), sizeof *r->samples);
     return r;
 }
 
