@@ -137,8 +137,8 @@ static bool keep_names(struct xread *x)
 static void wait(struct client *c, struct xread *x, int64_t block_ms)
 {
     if (!keep_names(x)) {
-        xread_free(x);
         reply_error(&c->reply, "OOM no memory to wait for %d streams", x->n);
+        xread_free(x);
         return;
     }
     c->xread = x;
