@@ -212,7 +212,7 @@ static void tell(struct gen *g)
         struct seq *q = &g->seqs[i];
         if (q->state == SEQ_TOLD)
             continue; /* maybe since a callback has cancelled it */
-        if (output_take(&q->output, q->state == SEQ_ENDED, &portion)) {
+        if (!g->beam && output_take(&q->output, q->state == SEQ_ENDED, &portion)) {
             portion.branch = i;
             g->events.output(g->owner, &portion);
         }
@@ -262,6 +262,8 @@ static void end_branch(struct engine *e, struct seq *q, enum gen_finish finish, 
 static void end(struct engine *e, struct gen *g, enum gen_finish finish, const char *error)
 {
     cache_unpromise(e->cache, &g->promises);
+    if (g->beam)
+        beam_settle(g, finish);
     GEN_FOREACH_LIVE(g, q)
         end_branch(e, q, finish, error);
 }
@@ -328,16 +330,21 @@ static void fail_all(struct engine *e, const char *error)
     }
 }
 
+static void note_token(struct gen *g)
+{
+    if (g->has_token)
+        return;
+    g->has_token = true;
+    g->token_us = clock_now_us();
+}
+
 /* The sampled id of a running branch: number `at` of the step. */
 static void accept(struct engine *e, struct seq *q, const struct chosen *samples, int32_t at)
 {
     struct gen *g = q->gen;
     const struct plan *plan = e->step.plan;
 
-    if (!g->has_token) {
-        g->has_token = true;
-        g->token_us = clock_now_us();
-    }
+    note_token(g);
     int32_t before = seq_n_generated(q);
     seq_accept(q, samples[at].id);
     if (q->logprobs && seq_n_generated(q) > before)
@@ -347,6 +354,23 @@ static void accept(struct engine *e, struct seq *q, const struct chosen *samples
         end_branch(e, q, q->finish, NULL);
     else
         note(e, g);
+}
+
+/* The best continuations of a beam: when those of all branches are there, it goes a step further. */
+static void accept_beam(struct engine *e, struct seq *q, const struct chosen *samples, int32_t at)
+{
+    const struct plan *plan = e->step.plan;
+    struct gen *g = q->gen;
+
+    note_token(g);
+    if (!beam_take(g, q, samples + plan->n_samples + plan->samples[at].best_at))
+        return;
+    e->counts.generated_tokens += (uint64_t)g->n_live;
+    if (!beam_step(g, e->cache))
+        return;
+    beam_settle(g, GEN_NONE);
+    GEN_FOREACH_LIVE(g, o)
+        end_branch(e, o, o->finish, NULL);
 }
 
 /* The prompt of a group is done: the other branches take its table, and every one gets its first
@@ -397,7 +421,9 @@ static bool take_results(struct engine *e)
     }
     for (int32_t i = 0, at = 0; i < e->step.n_parts; i++) {
         const struct step_part *part = &e->step.parts[i];
-        if (part->seq && part->n_samples > 0 && gen_is_fresh(part->seq->gen))
+        if (part->seq && part->n_samples > 0 && part->seq->gen->beam)
+            accept_beam(e, part->seq, done.samples, at);
+        else if (part->seq && part->n_samples > 0 && gen_is_fresh(part->seq->gen))
             accept_all(e, part->seq, done.samples, at);
         else if (part->seq && part->n_samples > 0)
             accept(e, part->seq, done.samples, at);
@@ -418,7 +444,7 @@ bool engine_turn(struct engine *e)
     end_due(e);
     if (!e->step.is_running && e->sched.n_queued + e->sched.n_running > 0) {
         sched_plan(&e->sched, &e->step);
-        did |= step_launch(&e->step, e->runner);
+        did |= step_launch(&e->step, e->runner) || e->step.n_landing > 0;
     }
     did |= tell_all(e);
     e->is_turning = false;

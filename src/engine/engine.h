@@ -50,6 +50,10 @@ struct gen_start {
 
 struct gen_options {
     int32_t n_branches; /* 1 .. ENGINE_MAX_BRANCHES; 0 is 1 */
+    bool beam; /* n_branches are a beam: the best answers, best first; no portions, none resumed;
+                  temperature, top-k, top-p, min-p, seed and logprobs are not looked at */
+    float length_penalty; /* of a beam's score */
+    bool early_stop;      /* a beam ends as soon as n_branches answers are there */
     const struct gen_start
         *starts;        /* [n_branches], NULL: all begin at the prompt's end (one branch:
                                        n_resumed and carry of engine_submit) */
@@ -89,6 +93,7 @@ struct gen_end {
     int32_t n_prompt;        /* ids before the first generated one */
     int32_t n_cached;        /* of them found at the first admission */
     int32_t n_generated; /* as counted: those of a cut stop string too, the end-of-text id not */
+    double score;        /* of a beam: sum of log-probabilities / length^length_penalty */
     /* For each generated id, as sampled, its log-probability and the n_best best ids with theirs:
      * [n_generated, 1 + n_best], raw (before bias, penalties and temperature). An id of -1: there is
      * none; of a resumed id all but the id itself are unknown (NaN, -1). NULL: not asked for. */
@@ -104,7 +109,12 @@ struct gen_events {
 };
 
 /* As COMMANDS.md limits what a client gives; a caller checks before. */
-enum { ENGINE_MAX_BIAS = 1024, ENGINE_MAX_BRANCHES = 64, ENGINE_MAX_LOGPROBS = 20 };
+enum {
+    ENGINE_MAX_BIAS = 1024,
+    ENGINE_MAX_BRANCHES = 64,
+    ENGINE_MAX_LOGPROBS = 20,
+    ENGINE_MAX_BEAM = 16
+};
 
 struct engine_config {
     struct runner *runner;             /* borrowed */

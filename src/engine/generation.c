@@ -79,7 +79,7 @@ static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     cache_open(g->cache, &q->table, &g->ns, &g->promises, q->ids_cap / block + 1);
     sampler_init(&q->sampler, t, options, branch, growth + 1);
     output_init(&q->output, t, options, start->carry, g->n_prompt, n_context);
-    if (options->logprobs) {
+    if (options->logprobs && !options->beam) {
         q->n_best = options->n_logprobs;
         q->logprobs = xcalloc((size_t)(growth + 1) * ((size_t)q->n_best + 1), sizeof *q->logprobs);
     }
@@ -111,6 +111,9 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     list_init(&g->in_outbox);
     g->n_seqs = options->n_branches > 0 ? options->n_branches : 1;
     g->seqs = xcalloc((size_t)g->n_seqs, sizeof *g->seqs);
+    if (options->beam)
+        g->beam = beam_new(t, options, n_prompt, n_context);
+    ASSERT(!g->beam || (n_resumed == 0 && !options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
     for (int32_t i = 0; i < g->n_seqs; i++)
         open_seq(g, i, ids, options->starts ? &options->starts[i] : &only, t, options, n_context);
     return g;
@@ -130,6 +133,7 @@ void gen_free(struct gen *g)
         xfree(g->seqs[i].logprobs);
     }
     xfree(g->seqs);
+    beam_free(g->beam);
     str_free(&g->error);
     xfree(g);
 }
@@ -235,6 +239,7 @@ void seq_describe_end(const struct seq *q, struct gen_end *end)
                             .n_prompt = g->n_prompt,
                             .n_cached = g->n_cached,
                             .n_generated = seq_n_generated(q),
+                            .score = q->score,
                             .logprobs = q->logprobs,
                             .n_best = q->n_best,
                             .queued_ms = times.queued_ms,

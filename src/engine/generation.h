@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include "base/list.h"
 #include "cache/cache.h"
+#include "engine/beam.h"
 #include "engine/engine.h"
 #include "engine/output.h"
 #include "engine/sampler.h"
@@ -29,6 +30,7 @@ struct seq {
     int32_t branch;
     enum seq_state state;
     enum gen_finish finish; /* GEN_NONE until it has ended; set early when resumed ids end it */
+    double score;           /* of a beam's answer */
     int64_t ended_us;       /* clock_now_us */
     int32_t *ids;           /* [n_ids of ids_cap] owns; the prompt, then what was generated */
     int32_t n_ids, ids_cap;
@@ -53,8 +55,9 @@ struct gen {
     struct seq
         *seqs; /* [n_seqs] owns; the branches: admitted, preempted and cancelled as a whole */
     int32_t n_seqs, n_live;
-    int32_t n_common; /* leading blocks that all live branches name since the last admission, and
+    int32_t n_common;  /* leading blocks that all live branches name since the last admission, and
                          the first one computes */
+    struct beam *beam; /* owns; NULL: branches go their own ways */
     struct cache_owner promises;
     struct cache_namespace ns;
     struct gen_events events; /* functions are the submitter's */

@@ -225,6 +225,19 @@ enum gen_finish output_accept(struct output *o, int32_t id)
     return GEN_NONE;
 }
 
+/* As it was before the first id; nothing was delivered. */
+void output_reset(struct output *o)
+{
+    ASSERT(o->n_delivered == 0);
+    o->text.len = o->n_carried;
+    o->ids.n = o->n_sampled = 0;
+    o->matched = NULL;
+    for (int32_t i = 0; i < o->n_stops; i++)
+        o->stops[i].n_matched = 0;
+    for (size_t i = 0; i < o->n_carried; i++)
+        (void)stops_step(o, o->text.data[i]);
+}
+
 /* The text so far has been delivered by somebody before: a resumed generation tells it once. */
 void output_skip(struct output *o)
 {

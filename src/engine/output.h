@@ -44,6 +44,7 @@ void output_free(struct output *o);
 
 enum gen_finish output_accept(struct output *o, int32_t id);
 void output_skip(struct output *o);
+void output_reset(struct output *o);
 bool output_take(struct output *o, bool is_over, struct gen_output *portion);
 struct bytes output_whole(const struct output *o);
 struct bytes output_unfinished(const struct output *o);

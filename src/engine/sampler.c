@@ -18,12 +18,17 @@
 #include <string.h>
 #include "base/err.h"
 #include "base/mem.h"
+#include "engine/beam.h"
 
 /* Everything off but the temperature; what GEN does without options. */
 struct gen_options gen_options_default(void)
 {
-    return (struct gen_options){
-        .max_tokens = 512, .temperature = 0.8f, .top_p = 1, .min_p = 0, .repeat = 1};
+    return (struct gen_options){.max_tokens = 512,
+                                .length_penalty = 1,
+                                .temperature = 0.8f,
+                                .top_p = 1,
+                                .min_p = 0,
+                                .repeat = 1};
 }
 
 /* Sets the bias of an id; the last one given counts. */
@@ -74,6 +79,11 @@ void sampler_init(struct sampler *s, const struct tokenizer *t, const struct gen
                       : max_ids < n_vocab ? max_ids
                                           : n_vocab,
     };
+    if (options->beam) {
+        s->sample.temperature = 0;
+        s->sample.n_best = beam_n_candidates(t, options->n_branches);
+        s->sample.best_adjusted = true; /* what is banned is no continuation */
+    }
     if (s->counts_cap > 0)
         s->counts = xcalloc((size_t)s->counts_cap, sizeof *s->counts);
     collect_bias(s, t, options);

@@ -229,6 +229,10 @@ static int32_t decode_needs(const struct sched *s, const struct gen *g, int32_t 
     struct block_table *tables[ENGINE_MAX_BRANCHES];
 
     *n_decodes = 0;
+    GEN_FOREACH_LIVE(g, q) {
+        if (g->beam && !is_decode(q))
+            return 0; /* beams choose together: they wait for each other */
+    }
     GEN_FOREACH_LIVE(g, q)
         if (is_decode(q))
             tables[(*n_decodes)++] = &q->table;
@@ -440,6 +444,8 @@ static int32_t seq_rows_left(const struct sched *s, const struct seq *q)
     if (q->table.computed + q->table.ahead < g->n_common * s->block_size &&
         q != gen_next_live(g, NULL))
         return 0;
+    if (g->beam && q->n_ids > g->n_prompt)
+        return q->n_ids - 1 - next_row(q); /* the last id is a decode's, of all beams at once */
     return seq_n_known(q) - next_row(q);
 }
 
@@ -561,7 +567,7 @@ static int audit_seq(const struct seq *q, enum gen_state state, bool has_table, 
     const struct gen *g = q->gen;
     const struct output *o = &q->output;
 
-    if (q->finish == GEN_NONE && q->n_ids != g->n_prompt + o->n_sampled)
+    if (q->finish == GEN_NONE && !g->beam && q->n_ids != g->n_prompt + o->n_sampled)
         return err_set(err, "S1 %d ids, but %d of the prompt and %d generated", q->n_ids,
                        g->n_prompt, o->n_sampled);
     if (state == GEN_QUEUED && q->table.n_blocks > 0)

@@ -101,7 +101,7 @@ static int32_t add_samples(struct step *s, struct seq *q)
 {
     int32_t row = s->plan->n_rows - 1, n = 0;
 
-    if (!gen_is_fresh(q->gen)) {
+    if (!gen_is_fresh(q->gen) || q->gen->beam) {
         sampler_plan(&q->sampler, s->plan, row, q->ids, q->n_ids);
         return 1;
     }
@@ -128,15 +128,12 @@ void step_add_rows(struct step *s, struct seq *q)
                            .n_samples = end == seq_n_known(q) ? add_samples(s, q) : 0};
 }
 
-/* Hands the plan over, if there is anything in it. */
+/* Hands the plan over, if there is anything in it: copies without rows too (a beam that comes back
+ * waits for all of its branches). */
 bool step_launch(struct step *s, struct runner *r)
 {
-    if (s->plan->n_rows == 0 && s->n_outs == 0) {
-        ASSERT(s->n_copies + s->n_ins ==
-               0); /* whoever is admitted with a copy has a token left to compute,
-                                     and the first prompt in order always gets rows */
+    if (s->plan->n_rows + s->n_outs + s->n_ins + s->n_copies == 0)
         return false;
-    }
     plan_finish(s->plan);
     s->is_running = true;
     r->launch(r, s->plan);

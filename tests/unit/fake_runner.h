@@ -55,7 +55,7 @@ static inline void fake_launch(struct runner *base, const struct plan *plan)
     struct fake_runner *r = (struct fake_runner *)base;
 
     ASSERT(!r->plan);
-    ASSERT(plan->n_rows + plan->n_outs > 0);
+    ASSERT(plan->n_rows + plan->n_outs + plan->n_ins + plan->n_copies > 0);
     r->plan = plan;
     r->n_launched++;
 }

@@ -1,0 +1,311 @@
+/* test_beam.c - beam search inside the engine against a plain one over arrays: the same answers in
+ * the same order with the same scores, whatever the blocks go through. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "tests/unit/group_world.h"
+
+enum { MAX_IDS = 300, MAX_WIDTH = 16 };
+
+/* ---- the plain search ----------------------------------------------------------------------- */
+
+struct line {
+    int32_t ids[MAX_IDS], n;
+    double sum, score;
+    enum gen_finish finish;
+};
+
+/* Hash of all slots behind prompt and ids, as the runner reads it. */
+static uint64_t hash_of(const int32_t *prompt, int32_t n_prompt, const struct line *l)
+{
+    uint64_t slot = 1, all = 0;
+
+    for (int32_t i = 0; i < n_prompt + l->n; i++) {
+        int32_t id = i < n_prompt ? prompt[i] : l->ids[i - n_prompt];
+        slot = fake_mix(slot ^ (uint64_t)(uint32_t)id);
+        all = fake_mix(all ^ slot);
+    }
+    return all;
+}
+
+static void keep(struct line *done, int32_t *n_done, int32_t width, struct line l)
+{
+    int32_t at = (*n_done)++;
+
+    for (; at > 0 && done[at - 1].score < l.score; at--)
+        done[at] = done[at - 1];
+    done[at] = l;
+    if (*n_done > width)
+        --*n_done;
+}
+
+/* done [returned, at most width], best first. */
+static int32_t plain_search(const struct fake_runner *r, const int32_t *prompt, int32_t n_prompt,
+                            const struct gen_options *o, struct line *done)
+{
+    static struct line now[MAX_WIDTH], next[MAX_WIDTH];
+    struct {
+        double sum;
+        int32_t from, rank, id;
+    } all[MAX_WIDTH * 40], swap;
+    int32_t width = o->n_branches, n_now = 1, n_done = 0;
+    struct chosen best[40];
+
+    now[0] = (struct line){0};
+    for (int32_t made = 1;; made++) {
+        int32_t n_all = 0, n_next = 0;
+        for (int32_t i = 0; i < n_now; i++) {
+            fake_best(r, hash_of(prompt, n_prompt, &now[i]), 2 * width + 2, best);
+            for (int32_t k = 0; k < 2 * width + 2 && best[k].id >= 0; k++, n_all++) {
+                all[n_all].sum = now[i].sum + (double)best[k].logprob;
+                all[n_all].from = i;
+                all[n_all].rank = k;
+                all[n_all].id = best[k].id;
+            }
+        }
+        for (int32_t i = 1; i < n_all; i++)
+            for (int32_t k = i; k > 0 && all[k].sum > all[k - 1].sum; k--) {
+                swap = all[k];
+                all[k] = all[k - 1];
+                all[k - 1] = swap;
+            }
+        for (int32_t i = 0; i < n_all && n_next < width; i++) {
+            struct line l = now[all[i].from];
+            l.sum = all[i].sum;
+            l.score = l.sum / pow(made, o->length_penalty);
+            l.finish = GEN_STOP;
+            if (all[i].id == r->end_id) {
+                if (i < width)
+                    keep(done, &n_done, width, l);
+                continue;
+            }
+            l.ids[l.n++] = all[i].id;
+            if (o->n_stops > 0 && all[i].id == o->stops[0].data[0]) {
+                l.n--; /* cut out */
+                if (i < width)
+                    keep(done, &n_done, width, l);
+                continue;
+            }
+            next[n_next++] = l;
+        }
+        if (made == o->max_tokens) {
+            for (int32_t i = 0; i < n_next; i++) {
+                next[i].finish = GEN_LENGTH;
+                keep(done, &n_done, width, next[i]);
+            }
+            return n_done;
+        }
+        assert_int_equal(n_next, width);
+        if (n_done == width &&
+            (o->early_stop || next[0].sum / pow(made, o->length_penalty) <= done[width - 1].score))
+            return n_done;
+        n_now = n_next;
+        memcpy(now, next, sizeof now);
+    }
+}
+
+/* ---- the engine's --------------------------------------------------------------------------- */
+
+struct search {
+    struct world *w;
+    struct gen *gen;
+    struct line got[MAX_WIDTH];
+    int32_t n_ends, n_prompt, prompt[200];
+    struct gen_options options;
+};
+
+static void no_output(void *owner, const struct gen_output *output)
+{
+    (void)owner;
+    fail_msg("a beam told %d bytes before its end", (int)output->text.len);
+}
+
+static void search_end(void *owner, const struct gen_end *end)
+{
+    struct search *s = owner;
+    struct line *l = &s->got[end->branch];
+
+    s->n_ends++;
+    l->n = end->n_ids;
+    l->score = end->score;
+    l->finish = end->finish;
+    memcpy(l->ids, end->ids, (size_t)end->n_ids * sizeof *end->ids);
+    if (end->is_last)
+        s->gen = NULL;
+}
+
+static const struct gen_events search_events = {.output = no_output, .end = search_end};
+
+static void search_submit(struct search *s, struct world *w, int32_t n_prompt, int32_t kind,
+                          int32_t width, int64_t max_tokens)
+{
+    struct err err = {0};
+
+    s->w = w;
+    s->n_prompt = n_prompt;
+    s->n_ends = 0;
+    s->options.max_tokens = max_tokens;
+    s->options.n_branches = width;
+    s->options.beam = true;
+    fill_prompt(s->prompt, n_prompt, kind);
+    if (engine_submit(w->engine, &w->ns, s->prompt, n_prompt, 0, BYTES(""), &s->options,
+                      &search_events, s, &s->gen, &err) != SUBMIT_OK)
+        fail_msg("%s", err.text);
+    world_audit(w);
+}
+
+static void check_search(const struct search *s)
+{
+    static struct line want[MAX_WIDTH + 1];
+    int32_t n = plain_search(s->w->runner, s->prompt, s->n_prompt, &s->options, want);
+
+    assert_null(s->gen);
+    assert_int_equal(s->n_ends, s->options.n_branches);
+    assert_int_equal(n, s->options.n_branches);
+    for (int32_t i = 0; i < n; i++) {
+        assert_int_equal(s->got[i].n, want[i].n);
+        assert_memory_equal(s->got[i].ids, want[i].ids, (size_t)want[i].n * sizeof(int32_t));
+        assert_true(s->got[i].score == want[i].score);
+        assert_int_equal(s->got[i].finish, want[i].finish);
+    }
+}
+
+static struct world *beam_world(struct shape shape)
+{
+    struct world *w = world_new(shape);
+    w->runner->end_id = w->vocab.end_of_text;
+    return w;
+}
+
+static void test_equals_a_plain_search_at_every_width_and_penalty(void **state)
+{
+    (void)state;
+    static const float penalties[] = {1, 0, -1, 2.5f};
+    struct shape shape = small_shape;
+
+    shape.pool = 200;
+    for (int32_t width = 1; width <= 12; width += width < 4 ? 1 : 4)
+        for (int32_t p = 0; p < 4; p++)
+            for (int early = 0; early < 2; early++) {
+                static struct search s;
+                struct world *w = beam_world(shape);
+                s.options = gen_options_default();
+                s.options.length_penalty = penalties[p];
+                s.options.early_stop = early;
+                search_submit(&s, w, 45, width, width, 40);
+                drain(w);
+                check_search(&s);
+                world_free(w);
+            }
+}
+
+static void test_stop_string_makes_an_answer(void **state)
+{
+    (void)state;
+    static struct search s;
+    const struct bytes stop = BYTES("e");
+    struct world *w = beam_world(small_shape);
+
+    s.options = gen_options_default();
+    s.options.stops = &stop;
+    s.options.n_stops = 1;
+    search_submit(&s, w, 45, 3, 4, 40);
+    drain(w);
+    check_search(&s);
+    world_free(w);
+}
+
+/* The prompt is computed once, and beams share what they have in common. */
+static void test_dropped_beams_free_what_only_they_used(void **state)
+{
+    (void)state;
+    static struct search s;
+    struct world *w = beam_world(small_shape);
+    int32_t most = 0;
+
+    w->runner->end_id = -1;
+    s.options = gen_options_default();
+    search_submit(&s, w, 200, 1, 4, 100);
+    while (s.gen) {
+        turn(w);
+        if (stats_of(w).used_blocks > most)
+            most = stats_of(w).used_blocks;
+    }
+    assert_true(stats_of(w).computed_prompt_tokens == 200);
+    assert_true(most < 12 + 4 * 7); /* four sequences would have 4 x 19 */
+    print_message("# width 4, 200 + 100 tokens: %d blocks at most; four sequences: %d\n", most,
+                  4 * 19);
+    drain(w);
+    check_search(&s);
+    world_free(w);
+}
+
+static void test_beams_come_back_from_preemption_in_both_modes(void **state)
+{
+    (void)state;
+    uint64_t preemptions = 0, swapped = 0;
+
+    for (int32_t slots = 0; slots <= 200; slots += 100)
+        for (int32_t block = 1; block <= 16; block *= 4) {
+            enum { N = 5 };
+            static struct search s[N];
+            struct shape shape = {.block = block,
+                                  .context = 300,
+                                  .batch = 16 + 2 * block,
+                                  .chunk = block,
+                                  .running = 16,
+                                  .queue = 32,
+                                  .slots = slots};
+            shape.pool = 37 / block + 4 * ((37 % block + 40 + block - 1) / block) + 3;
+            struct world *w = beam_world(shape);
+            for (int32_t i = 0; i < N; i++) {
+                s[i].options = gen_options_default();
+                search_submit(&s[i], w, 37, i % 3, 2 + i % 3, 40);
+            }
+            drain(w);
+            for (int32_t i = 0; i < N; i++)
+                check_search(&s[i]);
+            preemptions += stats_of(w).preemptions;
+            swapped += stats_of(w).swapped_in_blocks;
+            world_free(w);
+        }
+    assert_true(preemptions > 3);
+    assert_true(swapped > 3);
+}
+
+static void test_cancel_tells_the_best_so_far_first(void **state)
+{
+    (void)state;
+    for (int32_t n_turns = 0; n_turns < 12; n_turns += 3) {
+        static struct search s;
+        struct world *w = beam_world(small_shape);
+        s.options = gen_options_default();
+        search_submit(&s, w, 60, 2, 3, 60);
+        for (int32_t i = 0; i < n_turns; i++)
+            turn(w);
+        if (s.gen)
+            engine_cancel(w->engine, s.gen, GEN_CANCELLED);
+        assert_int_equal(s.n_ends, 3);
+        for (int32_t i = 1; i < 3; i++)
+            assert_true(s.got[i - 1].score >= s.got[i].score);
+        drain(w);
+        world_free(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_a_plain_search_at_every_width_and_penalty),
+        cmocka_unit_test(test_stop_string_makes_an_answer),
+        cmocka_unit_test(test_dropped_beams_free_what_only_they_used),
+        cmocka_unit_test(test_beams_come_back_from_preemption_in_both_modes),
+        cmocka_unit_test(test_cancel_tells_the_best_so_far_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
