@@ -485,6 +485,12 @@ static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t
     int32_t n_prompt = n - n_resumed;
     int32_t n_branches = options->n_branches > 0 ? options->n_branches : 1;
 
+    int32_t most = options->beam ? ENGINE_MAX_BEAM : ENGINE_MAX_BRANCHES;
+    if (n_branches > most || options->n_branches < 0) {
+        err_set(err, "%d %s, from 1 to %d are possible", options->n_branches,
+                options->beam ? "beams" : "branches", most);
+        return SUBMIT_TOO_LARGE;
+    }
     if (n_prompt < 1) {
         err_set(err, "there is no prompt: at least one token is needed");
         return SUBMIT_CONTEXT;

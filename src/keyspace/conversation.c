@@ -136,6 +136,8 @@ static void list_fields(struct field_list *list, const struct end_facts *facts)
         put_number(list, "prefill-ms", facts->prefill_ms);
         put_number(list, "decode-ms", facts->decode_ms);
     }
+    if (facts->logprobs.data != NULL)
+        put_bytes(list, "logprobs", facts->logprobs);
     if (facts->error != NULL)
         put_bytes(list, "error", bytes_from(facts->error));
 }

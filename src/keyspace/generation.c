@@ -37,6 +37,7 @@ static void copy_options(struct generation *g, const struct gen_request *request
         o->max_tokens = g->ks->config.default_max_tokens;
     if (!(request->given & GEN_HAS_SEED))
         o->seed = rng_entropy();
+    o->logprobs = request->given & GEN_HAS_LOGPROBS;
     bool has_deadline = request->deadline_ms > 0 && request->deadline_ms < INT64_MAX / 2000;
     o->deadline_us = has_deadline ? clock_now_us() + request->deadline_ms * 1000 : 0;
 }
@@ -173,6 +174,7 @@ static struct entry *end_entry(struct stream_id id, const struct end_facts *fact
     poor.finish = GEN_ERROR;
     poor.text = BYTES("");
     poor.n_ids = 0;
+    poor.logprobs.data = NULL;
     poor.is_small = true;
     poor.error = "no memory for the end entry with its text";
     return conversation_end_entry(id, &poor);
@@ -217,9 +219,21 @@ static void end_with(struct generation *g, const struct end_facts *facts)
     key_changed(key, KEY_EVENT_GEN_END);
 }
 
+/* A line a token: id:log-probability of it, then of the best; of resumed ones nothing is known. */
+static void print_logprobs(const struct gen_end *end, struct str *out)
+{
+    for (int32_t i = 0; i < end->n_generated; i++) {
+        const struct chosen *row = end->logprobs + (size_t)i * (size_t)(end->n_best + 1);
+        for (int32_t k = 0; k <= end->n_best && row[k].id >= 0; k++)
+            str_printf(out, "%s%d:%.6g", k > 0 ? " " : "", row[k].id, (double)row[k].logprob);
+        str_append(out, "\n", i + 1 < end->n_generated);
+    }
+}
+
 static void on_end(void *owner, const struct gen_end *end)
 {
     struct generation *g = owner;
+    struct str logprobs = {0};
     g->gen = NULL;
     if (end->text.len > g->n_text)
         str_append(&g->held, end->text.data + g->n_text, end->text.len - g->n_text);
@@ -244,7 +258,12 @@ static void on_end(void *owner, const struct gen_end *end)
     };
     if (facts.text.data == NULL)
         facts.text = BYTES("");
+    if (end->logprobs != NULL) {
+        print_logprobs(end, &logprobs);
+        facts.logprobs = logprobs.len > 0 ? bytes_of(&logprobs) : BYTES("");
+    }
     end_with(g, &facts);
+    str_free(&logprobs);
 }
 
 const struct gen_events generation_events = {.output = on_output, .end = on_end};

@@ -61,6 +61,8 @@ static const struct row rows[] = {
     {"SEED",      1, KIND_SEED,  OPTION(seed),          0, 0, false, false, GEN_HAS_SEED},
     {"STOP",      1, KIND_STOP,  0,                     0, 0, false, true, 0},
     {"BIAS",      2, KIND_BIAS,  0,                     -1000, 1000, false, true, 0},
+    {"LOGPROBS",  1, KIND_INT32, OPTION(n_logprobs),    0, ENGINE_MAX_LOGPROBS, false, false, GEN_HAS_LOGPROBS},
+    {"PRIORITY",  1, KIND_INT32, OPTION(priority),      -100, 100, false, false, 0},
     {"IGNOREEOS", 0, KIND_FLAG,  OPTION(ignore_eos),    0, 0, false, false, 0},
     {"IDS",       0, KIND_FLAG,  REQUEST(ids),          0, 0, false, false, 0},
     {"DEADLINE",  1, KIND_INT,   REQUEST(deadline_ms),  1, (double)(INT64_MAX / 2000), false, false, 0},

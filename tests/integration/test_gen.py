@@ -75,7 +75,7 @@ def _(server, c):
     assert a == c.call("GEN", "b", "once", "MAXTOKENS", 12, "SEED", 5, "TEMP", 1.5, "IGNOREEOS")
     assert c.error("GEN", "c", "x", "TEMP", 101) == "ERR GEN TEMP must be a number from 0 to 100, not '101'"
     assert c.error("GEN", "c", "MAXTOKENS", 5).startswith("ERR unknown GEN option '5'. What follows the key")
-    for option in ("N", "BEAM", "LOGPROBS", "PRIORITY"):  # not in this version
+    for option in ("N", "BEAM", "PROMPTLOGPROBS"):  # not in this version
         assert c.error("GEN", "c", "x", option, 1).startswith("ERR unknown GEN option"), option
     assert c.call("EXISTS", "c") == 0  # a refusal writes nothing
     assert c.error("GEN", "c").startswith("ERR") and c.error("GEN", "c", "").startswith("ERR")
@@ -99,6 +99,27 @@ def _(server, c):
     assert c.error("GEN", "j", struct.pack("<i", 10**6), "IDS", "MAXTOKENS", 1).startswith("ERR")
     assert c.error("DETOKENIZE", 1, 100000).startswith("ERR a token must be from 0 to ")
     assert c.error("TOKENIZE", "a", "FOO") == "ERR syntax error"
+
+
+@test("LOGPROBS is a line a token in the end entry: its own, then the best; PRIORITY is taken")
+@with_model()
+def _(server, c):
+    for n in (0, 3, 20):
+        entry = c.call("GEN", f"k{n}", "hello", "TEMP", 0, "MAXTOKENS", 6, "IGNOREEOS", "LOGPROBS", n,
+                       "PRIORITY", -100, "WITHINFO")
+        end = dict(zip(entry[1][0::2], entry[1][1::2]))
+        lines = [[tuple(pair.split(b":")) for pair in line.split(b" ")] for line in end[b"logprobs"].split(b"\n")]
+        assert len(lines) == 6 and all(len(line) == n + 1 for line in lines), lines
+        for own, *best in lines:
+            values = [float(value) for _, value in best]
+            assert float(own[1]) <= 0 and values == sorted(values, reverse=True), lines
+    for option, value in (("LOGPROBS", 21), ("LOGPROBS", -1), ("PRIORITY", 101), ("PRIORITY", "x")):
+        try:
+            c.call("GEN", "k", "hello", option, value)
+            assert False, (option, value)
+        except ReplyError as e:
+            assert f"GEN {option} must be an integer from" in str(e), e
+    assert b"logprobs" not in c.call("GEN", "plain", "hello", "MAXTOKENS", 2, "WITHINFO")[1][0::2]
 
 
 @test("a long text is tokenised beside the loop; inside MULTI at once; the client may go meanwhile")

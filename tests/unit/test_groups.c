@@ -288,6 +288,13 @@ static void test_what_can_never_fit_is_refused_with_the_numbers(void **state)
     drain(w);
     group_is_as_alone(&g, ids, 40, &o);
     group_free(&g);
+    o = group_options(65, 1, 1);
+    assert_int_equal(group_try(&g, w, ids, 40, &o, &err), SUBMIT_TOO_LARGE);
+    assert_non_null(strstr(err.text, "65 branches, from 1 to 64 are possible"));
+    o.beam = true;
+    o.n_branches = 17;
+    assert_int_equal(group_try(&g, w, ids, 40, &o, &err), SUBMIT_TOO_LARGE);
+    assert_non_null(strstr(err.text, "17 beams, from 1 to 16 are possible"));
     o = group_options(9, 1, 1);
     assert_int_equal(group_try(&g, w, ids, 40, &o, &err), SUBMIT_TOO_LARGE);
     assert_non_null(strstr(err.text, "9 branches"));
@@ -486,6 +493,38 @@ static void test_resumed_group_goes_on_where_it_was(void **state)
     }
 }
 
+/* One place to run in: who waits is taken by priority, then by arrival. */
+static void test_priority_decides_who_is_next(void **state)
+{
+    (void)state;
+    static const int32_t priorities[] = {0, -5, 7, 0, 100, 7}, order[] = {4, 2, 5, 3, 1};
+    struct shape shape = small_shape;
+    shape.running = 2;
+    struct world *w = world_new(shape);
+    static struct group g[6];
+    int32_t ids[20];
+
+    for (int32_t i = 0; i < 6; i++) {
+        struct gen_options o = group_options(2, (uint64_t)i, 5);
+        o.priority = priorities[i];
+        fill_prompt(ids, 20, i);
+        group_submit_with(&g[i], w, ids, 20, &o);
+        if (i == 0)
+            turn(w); /* it runs already: priority does not preempt at admission */
+    }
+    for (int32_t i = 0; i < 5; i++) {
+        while (g[order[i]].gen)
+            turn(w);
+        for (int32_t k = i + 1; k < 5; k++)
+            assert_non_null(g[order[k]].gen);
+    }
+    assert_null(g[0].gen);
+    drain(w);
+    for (int32_t i = 0; i < 6; i++)
+        group_free(&g[i]);
+    world_free(w);
+}
+
 /* A follower with the same prompt waits for the group's promise and finds its blocks. */
 static void test_two_groups_of_one_prompt_compute_it_once(void **state)
 {
@@ -525,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_groups_in_a_tight_pool_all_finish_with_the_ids_they_have_alone),
         cmocka_unit_test(test_random_groups_give_the_ids_they_have_alone),
         cmocka_unit_test(test_resumed_group_goes_on_where_it_was),
+        cmocka_unit_test(test_priority_decides_who_is_next),
         cmocka_unit_test(test_two_groups_of_one_prompt_compute_it_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
