@@ -166,9 +166,8 @@ for each_model in MODELS:
                 register(each_model, each_way, each_choice)
 
 
-@test("a small pool that must preempt and evict gives the answers of a lone run")
-def _():
-    """32 clients, prompts of 200 tokens, 100 generated, 64 blocks of 16: everybody finishes."""
+def small_pool(**mode):
+    """32 clients, prompts of 200 tokens, 100 generated, 64 blocks of 16: everybody finishes. Returns INFO."""
     with Server({"model": tiny_model(), "threads": 2}) as roomy, roomy.connect() as c:
         vocabulary = int(c.info()["model_vocabulary"])
         block_bytes = int(c.info()["block_bytes"])
@@ -178,7 +177,7 @@ def _():
         for i, prompt in enumerate(prompts):
             c.call("CACHE", "CLEAR")
             lone.append(c.call("GEN", f"k{i}", prompt, "IDS", "MAXTOKENS", 100, "TEMP", 0.8, "SEED", i, "IGNOREEOS"))
-    with Server({"model": tiny_model(), "threads": 2, "kv-cache-size": 64 * block_bytes}) as tight:
+    with Server({"model": tiny_model(), "threads": 2, "kv-cache-size": 64 * block_bytes, **mode}) as tight:
         answers = {}
 
         def ask(i):
@@ -196,6 +195,28 @@ def _():
             assert int(info["cache_blocks"]) == 64, info
             assert c.call("DEBUG", "AUDIT") == "OK"
         assert [answers[i] for i in range(32)] == lone
+        return info
+
+
+@test("a small pool that must preempt and evict gives the answers of a lone run")
+def _():
+    info = small_pool()
+    assert int(info["preemptions"]) > 0 and int(info["preempted_tokens_dropped"]) > 0, info
+    assert int(info["swapped_out_bytes"]) == 0, info
+
+
+@test("preemption by swap gives the answers of a lone run; host slots come back")
+def _():
+    info = small_pool(**{"preemption-mode": "swap", "swap-space": "64mb"})
+    assert int(info["preemptions"]) > 0 and int(info["preempted_tokens_dropped"]) == 0, info
+    assert int(info["swapped_out_bytes"]) >= int(info["swapped_in_bytes"]) > 0, info
+    assert int(info["swap_blocks_free"]) == int(info["swap_blocks"]) > 0, info
+
+
+@test("a host without room for a group costs no answer")
+def _():
+    info = small_pool(**{"preemption-mode": "swap", "swap-space": "20kb"})
+    assert int(info["preemptions"]) > 0, info
 
 
 main()
