@@ -493,6 +493,33 @@ static void test_resumed_group_goes_on_where_it_was(void **state)
     }
 }
 
+/* Admission leaves a block for the next token of each branch, a copy of the half-filled one included:
+ * or the group would ask for them in its first decode and be its own victim. */
+static void test_admission_leaves_room_for_the_first_token_of_each_branch(void **state)
+{
+    (void)state;
+    for (int32_t n_prompt = 32; n_prompt <= 40; n_prompt += 8) {
+        struct shape shape = small_shape;
+        shape.pool = 14;
+        struct world *w = world_new(shape);
+        static struct group g;
+        int32_t ids[128];
+
+        fill_prompt(ids, 128, 1);
+        struct client *c = submit(w, ids, 128, 1, 60);
+        fill_prompt(ids, n_prompt, 2);
+        group_submit(&g, w, ids, n_prompt, 8, 2, 8);
+        while (c->n_ends == 0) {
+            turn(w);
+            assert_int_equal(stats_of(w).running, 1);
+        }
+        drain(w);
+        assert_int_equal(stats_of(w).preemptions, 0);
+        group_free(&g);
+        world_free(w);
+    }
+}
+
 /* One place to run in: who waits is taken by priority, then by arrival. */
 static void test_priority_decides_who_is_next(void **state)
 {
@@ -564,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_groups_in_a_tight_pool_all_finish_with_the_ids_they_have_alone),
         cmocka_unit_test(test_random_groups_give_the_ids_they_have_alone),
         cmocka_unit_test(test_resumed_group_goes_on_where_it_was),
+        cmocka_unit_test(test_admission_leaves_room_for_the_first_token_of_each_branch),
         cmocka_unit_test(test_priority_decides_who_is_next),
         cmocka_unit_test(test_two_groups_of_one_prompt_compute_it_once),
     };

@@ -196,11 +196,21 @@ static void test_failed_copy_out_is_computed_again(void **state)
     (void)state;
     static struct pair p;
 
+    static struct group urgent; /* evicts what could still be found in the pool */
+    struct gen_options o = options_of(3, 20);
+    int32_t ids[250];
+
     start_pair(&p, 3);
+    o.n_branches = 1;
+    o.priority = 5;
+    fill_prompt(ids, 250, 3);
+    group_submit_with(&urgent, p.w, ids, 250, &o);
     p.w->runner->fail = "the device is gone";
     drain(p.w);
     assert_int_equal(p.a.branches[0].finish, GEN_ERROR);
     assert_int_equal(stats_of(p.w).swapped_in_blocks, 0);
+    group_is_as_alone(&urgent, ids, 250, &o);
+    group_free(&urgent);
     group_is_as_alone(&p.b, p.ids_b, 60, &p.o_b);
     end_pair(&p);
 }
