@@ -54,8 +54,7 @@ struct bench {
 
 static void client_next(struct client *c);
 
-/* ---- one request ------------------------------------------------------------------------------
- */
+/* ---- one request ----------------------------------------------------------------------------- */
 
 static void fail(struct client *c, const char *what)
 {
@@ -243,8 +242,7 @@ static void client_next(struct client *c)
     event_add(c->timer, &tv);
 }
 
-/* ---- connections -------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void on_lost(const redisAsyncContext *redis, int status)
 {
@@ -329,8 +327,7 @@ static void make_base(struct bench *b, redisContext *redis)
             b->load.requests[i].prompt.len = 32;
 }
 
-/* ---- figures -----------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -389,8 +386,7 @@ static void report(const struct bench *b, double seconds)
     xfree(values);
 }
 
-/* ---- options ------------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static const char *const workload_names[] = {"unique", "shared", "file", "trace", "fork", NULL};
 

@@ -22,8 +22,7 @@ struct audit {
     struct err *err;
 };
 
-/* ---- P1: references -----------------------------------------------------------------------------
- */
+/* ---- P1: references -------------------------------------------------------------------------- */
 
 static int count_tables(struct audit *a)
 {
@@ -82,8 +81,7 @@ static int check_references(struct audit *a)
     return check_moves(a);
 }
 
-/* ---- P2, P3: places -----------------------------------------------------------------------------
- */
+/* ---- P2, P3: places -------------------------------------------------------------------------- */
 
 static int check_free_list(const struct audit *a)
 {
@@ -149,8 +147,7 @@ static int check_places(const struct audit *a)
     return check_free_list(a) < 0 ? -1 : check_heap(a);
 }
 
-/* ---- X1, X2: nodes ------------------------------------------------------------------------------
- */
+/* ---- X1, X2: nodes --------------------------------------------------------------------------- */
 
 static int check_parent(const struct audit *a, int32_t b)
 {
@@ -235,8 +232,7 @@ static int check_roots(const struct audit *a)
     return 0;
 }
 
-/* ---- T1, W1: tables and promises ----------------------------------------------------------------
- */
+/* ---- T1, W1: tables and promises ------------------------------------------------------------- */
 
 static int check_entry(const struct audit *a, const struct block_table *t, int32_t j)
 {

@@ -73,8 +73,7 @@ void cache_close(struct cache *c, struct block_table *t)
     prefix_root_close(&c->prefix, root);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------
- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 /* How far the index leads: confirmed full blocks, the parent after them, and a promise met. */
 struct walk {
@@ -165,8 +164,7 @@ int32_t cache_probe(struct cache *c, const struct cache_namespace *ns, const int
     return w.n_hits * c->prefix.block_size + n_run;
 }
 
-/* ---- taking -------------------------------------------------------------------------------------
- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 /* Planted: a block that somebody holds is taken all the same. */
 static bool evict_held(struct cache *c)
@@ -414,8 +412,7 @@ bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, i
     return ok;
 }
 
-/* ---- swap ---------------------------------------------------------------------------------------
- */
+/* ---- swap ------------------------------------------------------------------------------------ */
 
 static int32_t computed_blocks(const struct cache *c, const struct block_table *t)
 {
@@ -528,8 +525,7 @@ void cache_swap_drop(struct cache *c, struct block_table *t)
     t->saved = 0;
 }
 
-/* ---- while it runs ------------------------------------------------------------------------------
- */
+/* ---- while it runs --------------------------------------------------------------------------- */
 
 int32_t cache_write_need(const struct cache *c, const struct block_table *t)
 {
@@ -715,8 +711,7 @@ void cache_discard(struct cache *c, struct block_table *t)
     block_table_drop_all(t, &c->pool);
 }
 
-/* ---- figures ------------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 int32_t cache_available(const struct cache *c)
 {

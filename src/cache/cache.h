@@ -43,8 +43,7 @@ void cache_open(struct cache *c, struct block_table *t, const struct cache_names
                 struct cache_owner *owner, int32_t max_blocks);
 void cache_close(struct cache *c, struct block_table *t); /* released before; closed is fine */
 
-/* ---- admission ----------------------------------------------------------------------------------
- */
+/* ---- admission ------------------------------------------------------------------------------- */
 
 /* What cache_look found. The hits themselves wait in the table's array. Stale as soon as anything
  * is reserved, advanced or released, but for cache_is_promised. */
@@ -108,8 +107,7 @@ void cache_move_done(struct cache *c, const struct cache_move *move, bool is_out
 /* What the slots hold is worth nothing, or nobody's: cache_close does it too. */
 void cache_swap_drop(struct cache *c, struct block_table *t);
 
-/* ---- while it runs ------------------------------------------------------------------------------
- */
+/* ---- while it runs --------------------------------------------------------------------------- */
 
 /* Blocks that cache_write_room would take now: 0 or 1. */
 int32_t cache_write_need(const struct cache *c, const struct block_table *t);
@@ -135,8 +133,7 @@ void cache_unpromise(struct cache *c, struct cache_owner *owner);
 /* After a failed step: the same, but nothing more becomes findable. */
 void cache_discard(struct cache *c, struct block_table *t);
 
-/* ---- figures ------------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 int32_t cache_available(const struct cache *c); /* free + unreferenced cached blocks */
 int32_t

@@ -23,8 +23,7 @@
 #include "base/mem.h"
 #include "base/plant.h"
 
-/* ---- free list ----------------------------------------------------------------------------------
- */
+/* ---- free list ------------------------------------------------------------------------------- */
 
 static void free_push(struct pool *p, int32_t b)
 {
@@ -47,8 +46,7 @@ static void free_remove(struct pool *p, int32_t b)
         p->blocks[block->next].prev = block->prev;
 }
 
-/* ---- heap of leaves, oldest stamp on top --------------------------------------------------------
- */
+/* ---- heap of leaves, oldest stamp on top ----------------------------------------------------- */
 
 static void heap_set(struct pool *p, int32_t at, int32_t b)
 {
@@ -95,8 +93,7 @@ static void heap_remove(struct pool *p, int32_t b)
     heap_down(p, p->blocks[last].heap_at, last);
 }
 
-/* ---- places -------------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static enum pool_place place_of(const struct pool *p, int32_t b)
 {
@@ -170,8 +167,7 @@ int32_t pool_oldest_leaf(const struct pool *p)
     return p->n_leaves > 0 ? p->heap[0] : -1;
 }
 
-/* ---- counts -------------------------------------------------------------------------------------
- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 static void count_up(uint16_t *n)
 {

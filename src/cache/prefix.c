@@ -99,8 +99,7 @@ void prefix_done(struct prefix *x)
     *x = (struct prefix){0};
 }
 
-/* ---- roots --------------------------------------------------------------------------------------
- */
+/* ---- roots ----------------------------------------------------------------------------------- */
 
 /* Only finds: field by field decides. */
 static uint32_t root_hash(const struct cache_namespace *ns)
@@ -216,8 +215,7 @@ static void count_child(struct prefix *x, struct prefix_parent parent, int32_t c
     root_settle(x, root);
 }
 
-/* ---- finding ------------------------------------------------------------------------------------
- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 int32_t prefix_find(struct prefix *x, struct prefix_parent parent, const int32_t *ids)
 {
@@ -285,8 +283,7 @@ bool prefix_is_covered(struct prefix *x, struct prefix_parent parent, const int3
     return false;
 }
 
-/* ---- linking ------------------------------------------------------------------------------------
- */
+/* ---- linking --------------------------------------------------------------------------------- */
 
 static void hash_insert(struct prefix *x, int32_t b)
 {

@@ -45,8 +45,7 @@ int keys_move(struct keyspace *ks, int32_t db, struct bytes name, int32_t to, st
     return 1;
 }
 
-/* ---- SWAPDB ------------------------------------------------------------------------------------
- */
+/* ---- SWAPDB ---------------------------------------------------------------------------------- */
 
 static int refuse_generating(struct keyspace *ks, int32_t db, struct err *err)
 {
@@ -94,8 +93,7 @@ int keys_swap(struct keyspace *ks, int32_t a, int32_t b, struct err *err)
     return 0;
 }
 
-/* ---- XSETID ------------------------------------------------------------------------------------
- */
+/* ---- XSETID ---------------------------------------------------------------------------------- */
 
 int keys_set_id(struct keyspace *ks, int32_t db, struct bytes name, const struct set_id *set,
                 struct err *err)

@@ -123,8 +123,7 @@ static bool over_query(const struct resp_reader *r, const struct resp_limits *li
     return r->body_len + (size_t)r->request.n_args * sizeof(struct bytes) > limit;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static bool line_keep(struct resp_reader *r, const char *data, size_t len)
 {
@@ -206,8 +205,7 @@ static enum resp_status count_line_read(struct resp_reader *r, const char *data,
     return RESP_MORE;
 }
 
-/* ---- states -----------------------------------------------------------------------------------
- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 static enum resp_status read_start(struct resp_reader *r, char first, size_t *used, struct err *err)
 {
@@ -357,8 +355,7 @@ static enum resp_status read_inline(struct resp_reader *r, const struct resp_lim
     return s;
 }
 
-/* ---- the reader -------------------------------------------------------------------------------
- */
+/* ---- the reader ------------------------------------------------------------------------------ */
 
 static enum resp_status step(struct resp_reader *r, const struct resp_limits *limits,
                              const char *data, size_t len, size_t *used, struct err *err)

@@ -18,8 +18,7 @@
 #include "base/str.h"
 #include "base/table.h"
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 static void test_utf8_decodes_each_length_and_refuses_ill_formed(void **state)
 {
@@ -83,8 +82,7 @@ static void test_utf8_clean_replaces_maximal_parts(void **state)
     str_free(&out);
 }
 
-/* ---- numbers and globs ------------------------------------------------------------------------
- */
+/* ---- numbers and globs ----------------------------------------------------------------------- */
 
 static void test_integers_are_strict_as_in_redis(void **state)
 {
@@ -180,8 +178,7 @@ static void test_a_glob_of_many_stars_takes_no_exponential_time(void **state)
     str_free(&text);
 }
 
-/* ---- table ------------------------------------------------------------------------------------
- */
+/* ---- table ----------------------------------------------------------------------------------- */
 
 static void key_of(char out[16], int i)
 {
@@ -248,8 +245,7 @@ static void test_a_scan_across_growth_misses_no_key(void **state)
     table_free(t, NULL);
 }
 
-/* ---- options ----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 struct values {
     bool flag;
@@ -330,8 +326,7 @@ static void test_a_line_is_split_by_the_quoting_rules(void **state)
     assert_int_equal(option_split(BYTES("   "), words, 8), 0);
 }
 
-/* ---- random, jobs, files, memory, clock --------------------------------------------------------
- */
+/* ---- random, jobs, files, memory, clock ------------------------------------------------------ */
 
 static void test_random_is_a_function_of_its_key(void **state)
 {

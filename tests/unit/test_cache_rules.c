@@ -1,8 +1,7 @@
 /* test_cache_rules.c - the cache's rules, one scenario for each fault that the design names. */
 #include "cache_fixture.h"
 
-/* ---- hits ---------------------------------------------------------------------------------------
- */
+/* ---- hits ------------------------------------------------------------------------------------ */
 
 static void test_full_blocks_are_hit_again(void **state)
 {
@@ -110,8 +109,7 @@ static void test_cut_hash_gives_the_same_hits(void **state)
     rig_free(&cut);
 }
 
-/* ---- admission ----------------------------------------------------------------------------------
- */
+/* ---- admission ------------------------------------------------------------------------------- */
 
 static void test_failed_admission_changes_nothing(void **state)
 {
@@ -173,8 +171,7 @@ static void test_shared_blocks_are_available_once(void **state)
     rig_free(&r);
 }
 
-/* ---- copies -------------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static void test_source_of_a_copy_is_pinned_until_its_step_is_done(void **state)
 {
@@ -256,8 +253,7 @@ static void test_copy_on_write_asks_for_the_confirmed_slots(void **state)
     rig_free(&r);
 }
 
-/* ---- tails --------------------------------------------------------------------------------------
- */
+/* ---- tails ----------------------------------------------------------------------------------- */
 
 static void test_half_filled_block_is_copied_from(void **state)
 {
@@ -364,8 +360,7 @@ static void test_tail_that_somebody_holds_is_not_dropped(void **state)
     rig_free(&r);
 }
 
-/* ---- eviction -----------------------------------------------------------------------------------
- */
+/* ---- eviction -------------------------------------------------------------------------------- */
 
 static void test_eviction_takes_leaves_first(void **state)
 {
@@ -412,8 +407,7 @@ static void test_clear_drops_what_nobody_holds(void **state)
     rig_free(&r);
 }
 
-/* ---- promises and merging -----------------------------------------------------------------------
- */
+/* ---- promises and merging -------------------------------------------------------------------- */
 
 static void test_promise_is_found_and_no_hit(void **state)
 {
@@ -530,8 +524,7 @@ static void test_leader_merges_only_what_it_has_computed(void **state)
     rig_free(&r);
 }
 
-/* ---- the audit itself ---------------------------------------------------------------------------
- */
+/* ---- the audit itself ------------------------------------------------------------------------ */
 
 static void test_audit_names_a_block_without_its_holder(void **state)
 {

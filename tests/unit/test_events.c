@@ -74,8 +74,7 @@ static bool expire(struct fixture *fx, const char *name, int64_t ms)
     return keys_expire(fx->ks, 0, bytes_from(name), ms, false, 0);
 }
 
-/* ---- events -------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void test_xadd_xdel_xtrim_tell_what_they_did(void **state)
 {
@@ -223,8 +222,7 @@ static void test_a_resumed_answer_tells_that_its_orphaned_entry_goes(void **stat
     close_world(&fx);
 }
 
-/* ---- guards -------------------------------------------------------------------------------------
- */
+/* ---- guards ---------------------------------------------------------------------------------- */
 
 static void watch(struct fixture *fx, struct guard *g, const char *name)
 {

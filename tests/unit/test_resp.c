@@ -70,8 +70,7 @@ static void expect(const struct resp_limits *limits, struct bytes input, const c
 }
 #define EXPECT(input, text) expect(&open_limits, BYTES(input), text)
 
-/* ---- the files of workloads/resp --------------------------------------------------------------
- */
+/* ---- the files of workloads/resp ------------------------------------------------------------- */
 
 struct case_file {
     const char *name;
@@ -186,8 +185,7 @@ static void test_every_stream_reads_the_same_however_it_is_cut(void **state)
     }
 }
 
-/* ---- single facts -----------------------------------------------------------------------------
- */
+/* ---- single facts ---------------------------------------------------------------------------- */
 
 static void test_binary_arguments_keep_their_bytes(void **state)
 {
@@ -345,8 +343,7 @@ static void test_random_bytes_read_the_same_in_random_pieces(void **state)
     }
 }
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static struct reply reply_to(struct str *out, int protocol)
 {
