@@ -55,7 +55,8 @@ struct rank {
     enum rank_state state;
 
     const struct plan *plan; /* handed over with RANK_PLAN */
-    struct chosen *chosen;   /* [max_seqs + max_best] owns; the rank's in RANK_PLAN, else the main thread's */
+    struct chosen
+        *chosen; /* [max_seqs + max_best] owns; the rank's in RANK_PLAN, else the main thread's */
     struct runner_done done; /* likewise */
     struct err error;        /* of loading */
 };
@@ -153,6 +154,37 @@ static struct plan_limits plan_limits_of(const struct runner_config *c)
         .max_counts = count_product(c->max_seqs, c->n_context),
         .block_size = c->block_size,
     };
+}
+
+static void probe_backend(const struct backend_ops *ops, int n_threads, struct str *out)
+{
+    /* The smallest plans there are: only what the device says of itself is wanted. */
+    struct backend_config config = {
+        .n_threads = n_threads,
+        .limits = {.max_rows = 1,
+                   .max_seqs = 1,
+                   .max_table_blocks = 1,
+                   .max_copies = 1,
+                   .block_size = 16},
+        .n_context = 16,
+        .n_vocab = 1,
+    };
+    struct err err = {"no reason given"};
+    struct backend *b = ops->probe(&err) == 0 ? ops->open(&config, &err) : NULL;
+    if (b == NULL) {
+        str_printf(out, "%s: cannot run here: %s\n", ops->name, err.text);
+        return;
+    }
+    str_printf(out, "%s\n", ops->describe(b));
+    ops->close(b);
+}
+
+void runner_probe(int n_threads, struct str *out)
+{
+    for (int i = 0; backends[i] != NULL; i++)
+        probe_backend(backends[i], n_threads > 0 ? n_threads : count_cpus(), out);
+    str_printf(out, "K/V cache by default: %llu MiB\n",
+               (unsigned long long)runner_kv_bytes_default() >> 20);
 }
 
 /* Fills what the configuration leaves open and refuses what can never work. */
@@ -259,8 +291,8 @@ static int open_device(struct rank *r, struct err *err)
     if (count_blocks(r, &n_blocks, err) != 0 || forward_pool_open(r->forward, n_blocks, err) != 0)
         return -1;
     fill_info(r, n_blocks, &device.limits);
-    r->chosen = xcalloc((size_t)r->config.max_seqs + (size_t)device.limits.max_best,
-                        sizeof(*r->chosen));
+    r->chosen =
+        xcalloc((size_t)r->config.max_seqs + (size_t)device.limits.max_best, sizeof(*r->chosen));
     log_notice(LOG_DEVICE, "%s: ready after %lld ms; %d blocks of %d tokens, %llu MiB",
                r->runner.info.description, (long long)((clock_mono_us() - start_us) / 1000),
                n_blocks, r->config.block_size,

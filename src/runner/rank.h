@@ -30,6 +30,9 @@ struct runner_config {
 };
 
 struct runner_config runner_config_default(void);
+/* Appends a line for each backend of this build: what it would run as on this machine with n_threads
+ * (0: one per CPU that may be used), or why it cannot; and a line with the memory a pool would get. */
+void runner_probe(int n_threads, struct str *out);
 /* Half of the smaller of the free memory and what the control group leaves. */
 uint64_t runner_kv_bytes_default(void);
 /* Loads; the model is borrowed until close. NULL with limit and value in err. */

@@ -310,6 +310,7 @@ int config_read_file(struct config *c, const char *path, struct err *err)
 static bool take_switch(const char *arg, struct config_command *command)
 {
     bool *is = strcmp(arg, "--check-config") == 0                        ? &command->check_only
+               : strcmp(arg, "--probe") == 0                             ? &command->probe
                : strcmp(arg, "--version") == 0 || strcmp(arg, "-v") == 0 ? &command->version
                : strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0    ? &command->help
                                                                          : NULL;

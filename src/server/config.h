@@ -78,7 +78,7 @@ int config_read_file(struct config *c, const char *path, struct err *err);
 
 /* What the command line asks for beside options. */
 struct config_command {
-    bool check_only, version, help;
+    bool check_only, probe, version, help;
     const char *file; /* borrowed from argv; NULL: none */
 };
 /* [FILE.conf] [--option value ...]. The file is read first, then the options count, wherever they

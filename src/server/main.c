@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "runner/rank.h"
 #include "server/config.h"
 #include "server/server.h"
 
@@ -13,10 +14,20 @@ static void print_help(void)
 {
     printf("usage: kvasir-server [FILE.conf] [--option value ...]\n"
            "       kvasir-server --check-config [FILE.conf] [--option value ...]\n"
+           "       kvasir-server --probe [FILE.conf] [--option value ...]\n"
            "       kvasir-server --version\n\n"
            "Options and their defaults (conf/kvasir.conf explains each):\n");
     for (const struct option *o = config_options; o->name; o++)
         printf("  --%-28s %s\n", o->name, *o->default_text ? o->default_text : "(none)");
+}
+
+/* --probe: what this machine can run. */
+static void print_probe(const struct config *config)
+{
+    struct str out = {0};
+    runner_probe((int)config->threads, &out);
+    fputs(out.data, stdout);
+    str_free(&out);
 }
 
 /* A peer that goes away must be an error of write, not the end of the process; and a server started
@@ -66,8 +77,11 @@ int main(int argc, char **argv)
     }
     if (config_check(&config, &err) < 0)
         return fail(&config, &err);
-    if (command.check_only) {
-        printf("the configuration is valid\n");
+    if (command.check_only || command.probe) {
+        if (command.probe)
+            print_probe(&config);
+        else
+            printf("the configuration is valid\n");
         config_free(&config);
         return 0;
     }

@@ -535,6 +535,8 @@ def _():
     assert run("--version")[0] == 0 and "kvasir-server" in run("--version")[1]
     assert run(os.path.join(SOURCE, "conf", "kvasir.conf"), "--check-config") == \
         (0, "the configuration is valid\n")
+    code, text = run("--probe", "--threads", "1")
+    assert code == 0 and "cpu: " in text and "1 thread" in text and "ref: " in text, text
     assert run("--nosuch", "1") == \
         (1, "kvasir-server: command line: unknown option 'nosuch' (see conf/kvasir.conf)\n")
     assert run("/nonexistent.conf")[0] == 1
