@@ -97,7 +97,10 @@ class Terminal:
         if not shutil.which("redis-cli"):
             raise Skip("redis-cli is not installed")
         self.screen = ""
-        self.pid, self.fd = pty.fork()
+        try:
+            self.pid, self.fd = pty.fork()
+        except OSError as why:
+            raise Skip(f"no pseudo-terminal to be had: {why}") from None
         if self.pid == 0:
             os.environ.update(TERM="xterm", HOME=server.folder)
             os.execvp("redis-cli", ["redis-cli", "-s", server.socket_path, *args])
