@@ -27,7 +27,11 @@ static inline float f16_to_float(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = h & 0x7fff;
     if (magnitude >= 0x7c00) /* infinity, NaN */
         return f32_from_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-    /* Multiplying by 2^112 rebiases the exponent, and normalises a subnormal on the way: exact. */
+    /* A subnormal, by its integer fraction: as the bits of a float it would be a denormal, and compute
+     * threads flush those. Real files hold such scales (below 2^-14). */
+    if (magnitude < 0x400)
+        return f32_from_bits(sign | f32_bits((float)magnitude * 0x1p-24f));
+    /* Multiplying by 2^112 rebiases the exponent: exact. */
     return f32_from_bits(sign | f32_bits(f32_from_bits(magnitude << 13) * 0x1p112f));
 }
 

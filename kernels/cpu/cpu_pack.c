@@ -32,22 +32,12 @@ static uint32_t read32(const uint8_t *p)
     return u;
 }
 
-/* f16_to_float goes through denormal floats, and compute threads flush those: small scales of real
- * files (below 2^-14) would become 0. */
-static float half_value(uint16_t h)
-{
-    if (h >> 10 & 31)
-        return f16_to_float(h);
-    float magnitude = (float)(h & 1023) * 0x1p-24f;
-    return h & 0x8000 ? -magnitude : magnitude;
-}
-
 static void set_factors(struct block *b, uint16_t scale, uint16_t minimum)
 {
     b->scale_half = scale;
     b->minimum_half = minimum;
-    b->scale[0] = b->scale[1] = half_value(scale);
-    b->minimum = half_value(minimum);
+    b->scale[0] = b->scale[1] = f16_to_float(scale);
+    b->minimum = f16_to_float(minimum);
 }
 
 /* ---- readers: block i of a stored row ------------------------------------------------------------ */
@@ -111,8 +101,8 @@ static void read_k_factors(const uint8_t *p, int j, struct block *b)
         scale = (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
         minimum = s[j + 4] >> 4 | s[j] >> 6 << 4;
     }
-    b->scale[0] = b->scale[1] = half_value(read16(p)) * (float)scale;
-    b->minimum = -(half_value(read16(p + 2)) * (float)minimum);
+    b->scale[0] = b->scale[1] = f16_to_float(read16(p)) * (float)scale;
+    b->minimum = -(f16_to_float(read16(p + 2)) * (float)minimum);
 }
 static void read_q4_k(const uint8_t *row, int32_t i, struct block *b)
 {
@@ -138,7 +128,7 @@ static void read_q6_k(const uint8_t *row, int32_t i, struct block *b)
     int half = i % 8 / 4, j = i % 4;
     const uint8_t *low = p + half * 64 + j % 2 * 32, *high = p + 128 + half * 32;
     const int8_t *scales = (const int8_t *)p + 192 + half * 8 + j * 2;
-    float d = half_value(read16(p + 208));
+    float d = f16_to_float(read16(p + 208));
     for (int k = 0; k < CPU_BLOCK; k++) {
         int nibble = j < 2 ? low[k] & 15 : low[k] >> 4;
         b->q[k] = (int8_t)((nibble | (high[k] >> (2 * j) & 3) << 4) - 32);
@@ -378,7 +368,7 @@ static float read_factor(enum cpu_format format, const uint8_t *at, int which, i
         memcpy(&f, at + which * 128 + column * 4, 4);
         return f;
     }
-    return half_value(read16(at + which * 64 + column * 2));
+    return f16_to_float(read16(at + which * 64 + column * 2));
 }
 
 static void quant_block_row(enum cpu_format format, const uint8_t *block, int column,
@@ -405,7 +395,7 @@ static float plain_value(enum cpu_format format, const uint8_t *panel, int32_t k
     if (format == CPU_BF16)
         return bf16_to_float(read16(panel + (size_t)(k / 2) * 128 + column * 4 + k % 2 * 2));
     const uint8_t *at = panel + ((size_t)k * CPU_PANEL + column) * (format == CPU_F16 ? 2 : 4);
-    return format == CPU_F16 ? half_value(read16(at)) : f32_from_bits(read32(at));
+    return format == CPU_F16 ? f16_to_float(read16(at)) : f32_from_bits(read32(at));
 }
 
 void cpu_weight_row(const struct cpu *c, const struct weight *w, int32_t row, float *out)

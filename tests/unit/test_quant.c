@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 #include "base/rng.h"
 #include "kernels/f16.h"
 #include "kernels/tensor.h"
@@ -356,9 +359,31 @@ static void test_packing_loses_no_more_than_its_step(void **state)
     }
 }
 
+/* Compute threads flush denormal floats; scales below 2^-14 must come through all the same. */
+static void test_halves_are_read_where_denormals_are_flushed(void **state)
+{
+#ifdef __SSE2__
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ and DAZ */
+#endif
+    int n_wrong = 0;
+    for (int h = 0; h < 0x7c00; h++) {
+        int exponent = h >> 10, fraction = h & 1023;
+        float want = exponent ? ldexpf((float)(1024 + fraction), exponent - 25)
+                              : ldexpf((float)fraction, -24);
+        n_wrong += f16_to_float((uint16_t)h) != want;
+        n_wrong += f16_to_float((uint16_t)(h | 0x8000)) != -want;
+    }
+#ifdef __SSE2__
+    _mm_setcsr(before);
+#endif
+    assert_int_equal(n_wrong, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_halves_are_read_where_denormals_are_flushed),
         cmocka_unit_test(test_halves_have_their_ieee_values),
         cmocka_unit_test(test_every_half_survives_a_round_trip),
         cmocka_unit_test(test_halves_round_to_the_nearest_and_ties_to_even),
