@@ -330,6 +330,7 @@ static const struct command cache_subcommands[] = {
      .complexity = "O(N) with N being the number of blocks",
      .summary = "Drops all blocks that no generation uses; returns how many.",
      .run = run_cache_clear},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "generation", "0.1.0", NULL),
     {.name = "info", .arity = 2, .flags = CMD_READONLY, .tips = "nondeterministic_output",
      .group = "generation", .since = "0.1.0", .complexity = "O(1)",
      .summary = "Returns the state and the counters of the cache.", .run = run_cache_info},

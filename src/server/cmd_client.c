@@ -111,6 +111,7 @@ static const struct command subcommands[] = {
      .group = "connection", .since = "6.0.0", .complexity = "O(1)",
      .summary = "Returns the client ID to which tracking notifications go: -1.",
      .run = cmd_client_getredir},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "connection", "5.0.0", "connection"),
     {.name = "id", .arity = 2, .flags = FLAGS, .categories = "connection",
      .group = "connection", .since = "5.0.0", .complexity = "O(1)",
      .summary = "Returns the unique client ID of the connection.", .run = run_id},

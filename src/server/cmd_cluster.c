@@ -24,6 +24,7 @@ static void run_module_list(struct client *c, const struct request *q)
 static const struct command cluster_subcommands[] = {
     CLUSTER_ROW("countkeysinslot", 3, "3.0.0", "slot:integer"),
     CLUSTER_ROW("getkeysinslot", 4, "3.0.0", "slot:integer count:integer"),
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "cluster", "5.0.0", NULL),
     CLUSTER_ROW("info", 2, "3.0.0", ""),
     CLUSTER_ROW("keyslot", 3, "3.0.0", "key"),
     CLUSTER_ROW("links", 2, "7.0.0", ""),
@@ -36,6 +37,7 @@ static const struct command cluster_subcommands[] = {
     {.name = NULL},
 };
 static const struct command module_subcommands[] = {
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "5.0.0", NULL),
     {.name = "list", .arity = 2, .flags = CMD_ADMIN | CMD_NOSCRIPT, .group = "server",
      .since = "4.0.0", .tips = "nondeterministic_output_order", .complexity = "O(1)",
      .summary = "Returns all loaded modules: there are none.", .run = run_module_list},

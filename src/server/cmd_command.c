@@ -174,8 +174,7 @@ enum list_filter { LIST_ALL, LIST_ACLCAT, LIST_PATTERN, LIST_MODULE };
 
 static bool is_listed(const struct command *c, enum list_filter filter, struct bytes value)
 {
-    return filter == LIST_ALL ||
-           (filter == LIST_ACLCAT && command_in_category(c, value)) ||
+    return filter == LIST_ALL || (filter == LIST_ACLCAT && command_in_category(c, value)) ||
            (filter == LIST_PATTERN && glob_match(value, bytes_from(c->name), true));
 }
 
@@ -312,7 +311,7 @@ static void run_getkeysandflags(struct client *c, const struct request *q)
 
 /* ---- HELP ------------------------------------------------------------------------------------- */
 
-static void help_line(const struct command *sub, const char *parent, struct str *out)
+static void help_line(const struct command *sub, struct str *out)
 {
     struct err err;
     struct docs_node *root = docs_parse(sub->syntax ? sub->syntax : "", &err);
@@ -325,18 +324,21 @@ static void help_line(const struct command *sub, const char *parent, struct str 
     docs_free(root);
 }
 
-void command_help(struct client *c, const struct command *parent)
+void command_run_help(struct client *c, const struct request *q)
 {
+    const struct command *parent = command_container(c->last_command);
     struct reply *r = &c->reply;
     struct str line = {0};
     for (const char *p = parent->name; *p; p++)
         str_append_char(&line, (char)toupper((unsigned char)*p));
     str_append_str(&line, " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
-    reply_array(r, 1 + 2 * (count_subcommands(parent) + 1));
+    reply_array(r, 1 + 2 * count_subcommands(parent));
     reply_status(r, line.data);
-    for (const struct command *sub = parent->subcommands; sub && sub->name; sub++) {
+    for (const struct command *sub = parent->subcommands; sub->name; sub++) {
+        if (sub == c->last_command) /* it comes last */
+            continue;
         str_clear(&line);
-        help_line(sub, parent->name, &line);
+        help_line(sub, &line);
         reply_status(r, line.data);
         str_clear(&line);
         str_printf(&line, "    %s", sub->summary);
@@ -391,6 +393,7 @@ static const struct command subcommands[] = {
      .summary = "Extracts the key names and access flags for an arbitrary command.",
      .syntax = "command [arg]...",
      .run = run_getkeysandflags},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "5.0.0", "connection"),
     {.name = "info",
      .arity = -2,
      .flags = META,

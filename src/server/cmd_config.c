@@ -160,6 +160,7 @@ static const struct command subcommands[] = {
      .complexity = "O(N) when N is the number of configuration parameters provided",
      .summary = "Returns the effective values of configuration parameters.",
      .syntax = "parameter...", .run = run_get},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "5.0.0", NULL),
     {.name = "resetstat", .arity = 2, .flags = FLAGS, .group = "server", .since = "2.0.0",
      .tips = "request_policy:all_nodes response_policy:all_succeeded", .complexity = "O(1)",
      .summary = "Resets the server's statistics.", .run = run_resetstat},

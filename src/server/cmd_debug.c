@@ -18,6 +18,7 @@ static const struct command subcommands[] = {
      .since = "0.1.0", .complexity = "O(N) with N being the number of blocks",
      .summary = "Walks the whole cache and proves its invariants, or names the fault.",
      .run = run_audit},
+    COMMAND_HELP(CMD_ADMIN | CMD_NOSCRIPT | CMD_DEBUG, "server", "1.0.0", NULL),
     {.name = NULL},
 };
 const struct command cmd_debug_table[] = {

@@ -175,6 +175,7 @@ static void run_memory_usage(struct client *c, const struct request *q)
 
 // clang-format off
 static const struct command memory_subcommands[] = {
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "4.0.0", NULL),
     {.name = "usage", .arity = -3, .flags = CMD_READONLY, .first_key = 2, .last_key = 2,
      .key_step = 1, .key_use = "RO", .group = "server", .since = "4.0.0",
      .complexity = "O(N) where N is the number of samples",

@@ -85,6 +85,7 @@ static const struct command subcommands[] = {
     {.name = "freq", .arity = 3, OBJECT, .since = "4.0.0",
      .summary = "Returns the logarithmic access frequency counter of a key: an error, as without LFU.",
      .run = run_freq},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "generic", "6.2.0", "keyspace"),
     {.name = "idletime", .arity = 3, OBJECT, .since = "2.2.3",
      .summary = "Returns the seconds since a key was last used.", .run = run_idletime},
     {.name = "refcount", .arity = 3, OBJECT, .since = "2.2.3",

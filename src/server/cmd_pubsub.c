@@ -148,6 +148,7 @@ static const struct command subcommands[] = {
     {.name = "channels", .arity = -2, .flags = FLAGS, .categories = "pubsub", .group = "pubsub",
      .since = "2.8.0", .complexity = "O(N) where N is the number of active channels",
      .summary = "Returns the active channels.", .syntax = "[pattern:pattern]", .run = run_channels},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "pubsub", "6.2.0", NULL),
     {.name = "numpat", .arity = 2, .flags = FLAGS, .categories = "pubsub", .group = "pubsub",
      .since = "2.8.0", .complexity = "O(1)",
      .summary = "Returns the number of different patterns that clients are subscribed to.",

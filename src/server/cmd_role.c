@@ -120,6 +120,7 @@ static const struct command acl_subcommands[] = {
      .complexity = "O(1) since the categories and commands are a fixed set.",
      .summary = "Lists the ACL categories, or the commands inside a category.",
      .syntax = "[category]", .run = run_cat},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "6.0.0", NULL),
     {.name = "whoami", .arity = 2, .flags = META, .group = "server", .since = "6.0.0",
      .complexity = "O(1)", .summary = "Returns the authenticated username of the current connection.",
      .run = run_whoami},

@@ -60,6 +60,7 @@ static const struct command slowlog_subcommands[] = {
      .summary = "Returns the newest entries of the slow log: id, time, microseconds on the main "
                 "thread, arguments, address and name of the client.",
      .syntax = "[count:integer]", .run = run_slowlog_get},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "6.2.0", NULL),
     {.name = "len", .arity = 2, .flags = FLAGS, SERVER_GROUP, .since = "2.2.12",
      .tips = "request_policy:all_nodes response_policy:agg_sum nondeterministic_output",
      .summary = "Returns the number of entries in the slow log.", .run = run_slowlog_len},
@@ -74,6 +75,7 @@ static const struct command latency_subcommands[] = {
     {.name = "doctor", .arity = 2, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP, .since = "2.8.13",
      .tips = LATENCY_TIPS, .summary = "Says where times of this server are to be found.",
      .run = run_latency_doctor},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "2.8.13", NULL),
     {.name = "histogram", .arity = -2, .flags = FLAGS | CMD_NOSCRIPT, SERVER_GROUP,
      .since = "7.0.0", .tips = LATENCY_TIPS,
      .summary = "Returns no histogram: latencies of commands are not tracked.",

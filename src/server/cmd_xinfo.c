@@ -165,6 +165,7 @@ static const struct command xinfo_subcommands[] = {
     {.name = "groups", .arity = 3, ABOUT, .complexity = "O(1)",
      .summary = "Returns a list of the consumer groups of a stream: always empty.",
      .syntax = "key:key", .run = run_xinfo_groups},
+    COMMAND_HELP(COMMAND_HELP_FLAGS, "stream", "5.0.0", "stream"),
     {.name = "stream", .arity = -3, ABOUT, .complexity = "O(1), O(N) with FULL",
      .summary = "Returns information about a stream.",
      .syntax = "key:key [FULL [COUNT count:integer]]", .run = run_xinfo_stream},

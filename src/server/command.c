@@ -108,14 +108,20 @@ const struct command *command_find_full(const struct table *commands, struct byt
     return parent ? command_find_sub(parent, (struct bytes){bar + 1, name.len - len - 1}) : NULL;
 }
 
-const char *command_parent(const struct command *command)
+const struct command *command_container(const struct command *command)
 {
     for (const struct command *const *family = command_families; *family; family++)
         for (const struct command *c = *family; c->name; c++)
             for (const struct command *sub = c->subcommands; sub && sub->name; sub++)
                 if (sub == command)
-                    return c->name;
+                    return c;
     return NULL;
+}
+
+const char *command_parent(const struct command *command)
+{
+    const struct command *container = command_container(command);
+    return container ? container->name : NULL;
 }
 
 void command_full_name(const struct command *command, struct str *out)
@@ -178,7 +184,7 @@ const struct command *command_resolve(const struct table *commands, const struct
     if (!c->subcommands || q->n_args < 2)
         return c;
     const struct command *sub = command_find_sub(c, q->args[1]);
-    if (sub || bytes_equal_nocase(q->args[1], "help") || c->run)
+    if (sub || c->run)
         return sub ? sub : c;
     str_append_str(error, "ERR unknown subcommand '");
     echo_append(error, q->args[1]);
@@ -269,7 +275,8 @@ static bool is_exec(const struct client *c, const struct command *command)
 /* EXEC takes what its commands take. */
 static bool takes_memory(const struct client *c, const struct command *command)
 {
-    return (command->flags & CMD_DENYOOM) || (is_exec(c, command) && (c->multi->flags & CMD_DENYOOM));
+    return (command->flags & CMD_DENYOOM) ||
+           (is_exec(c, command) && (c->multi->flags & CMD_DENYOOM));
 }
 
 static void refuse_memory(struct client *c, const struct command *command)
@@ -402,11 +409,7 @@ void command_call(struct client *c, const struct command *command, const struct 
     size_t at = out->len;
     int64_t start_us = clock_mono_us();
     s->stats.commands++;
-    if (!command->run ||
-        (command->subcommands && q->n_args > 1 && bytes_equal_nocase(q->args[1], "help")))
-        command_help(c, command);
-    else
-        command->run(c, q);
+    command->run(c, q);
     int64_t took_us = clock_mono_us() - start_us;
     bool failed = !c->reply.over && out->len > at && out->data[at] == '-';
     stats_count_call(s->counts, command, took_us, failed);

@@ -22,7 +22,7 @@ enum command_flag {
     CMD_NOSCRIPT = 1 << 11,
     CMD_IN_MULTI = 1 << 12,  /* runs at once inside MULTI instead of being queued */
     CMD_DANGEROUS = 1 << 13, /* only the ACL category */
-    CMD_CONTROL = 1 << 14, /* CANCEL, SHUTDOWN: served while the server is ending, and paused */
+    CMD_CONTROL = 1 << 14,   /* CANCEL, SHUTDOWN: served while the server is ending, and paused */
     CMD_PUBSUB = 1 << 15,
     CMD_SUBSCRIBED = 1 << 16, /* runs while a version 2 client is subscribed */
     CMD_SKIP_SLOWLOG = 1 << 17,
@@ -96,14 +96,24 @@ void reply_not_integer(struct reply *r);
 void reply_err(struct reply *r, const struct err *err); /* text with its prefix */
 /* before, a cut and cleaned argument, after */
 void reply_error_echo(struct reply *r, const char *before, struct bytes arg, const char *after);
-/* Lines of HELP for a command with subcommands. */
-void command_help(struct client *c, const struct command *parent);
+/* HELP of a command with subcommands: the lines come from the rows of its table, in which it stands
+ * by COMMAND_HELP. */
+void command_run_help(struct client *c, const struct request *q);
+#define COMMAND_HELP(FLAGS_, GROUP_, SINCE_, CATEGORIES_)                                          \
+    {                                                                                              \
+        .name = "help", .arity = 2, .flags = (FLAGS_), .categories = (CATEGORIES_),                \
+        .group = (GROUP_), .since = (SINCE_), .complexity = "O(1)",                                \
+        .summary = "Returns helpful text about the different subcommands.",                        \
+        .run = command_run_help                                                                    \
+    }
+enum { COMMAND_HELP_FLAGS = CMD_LOADING | CMD_STALE }; /* as in Redis, whatever the others have */
 
 /* The request as a log line shows it: private words as (N bytes), others cut and quoted. */
 void command_describe(const struct command *command, const struct request *q, bool show_prompts,
                       struct str *out);
 
-/* The parent's name of a subcommand, or NULL. */
+/* The command that a subcommand belongs to, or NULL; and its name. */
+const struct command *command_container(const struct command *command);
 const char *command_parent(const struct command *command);
 void command_full_name(const struct command *command, struct str *out);
 

@@ -156,6 +156,7 @@ enum { FLAGS = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING };
 static const struct command subcommands[] = {
     {.name = "clock", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Lets time pass.", .syntax = "milliseconds:integer", .run = run_clock},
+    COMMAND_HELP(FLAGS, "server", "0.1.0", NULL),
     {.name = "memory", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes an allocation fail.", .syntax = "n:integer", .run = run_memory},
     {.name = "slow", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",

@@ -73,12 +73,36 @@ def _(server, c):
             continue
         text = c.call(name, "HELP")
         assert text[0] == f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
-        assert text[-2:] == ["HELP", "    Print this help."], text
+        assert text[-2:] == ["HELP", "    Print this help."] and text.count("HELP") == 1, text
+        assert c.error(name, "HELP", "x") == f"ERR wrong number of arguments for '{name}|help' command"
+        assert any(sub[0] == row[0] + b"|help" for sub in row[9]), name
         for sub in row[9]:
             word = sub[0].decode().split("|")[1].upper()
             assert any(line.split(" ")[0] == word for line in text), (name, word)
         if name not in ("command", "cluster"):  # whose answers are for any word
             assert c.error(name, "NOSUCH") == f"ERR unknown subcommand 'NOSUCH'. Try {name.upper()} HELP."
+
+
+@test("the HELP rows of COMMAND INFO and DOCS are those of Redis 7")
+@one_server
+def _(server, c):
+    for name, group, since, categories in (
+            ("acl", "server", "6.0.0", set()), ("client", "connection", "5.0.0", {"@connection"}),
+            ("cluster", "cluster", "5.0.0", set()), ("command", "server", "5.0.0", {"@connection"}),
+            ("config", "server", "5.0.0", set()), ("latency", "server", "2.8.13", set()),
+            ("memory", "server", "4.0.0", set()), ("module", "server", "5.0.0", set()),
+            ("object", "generic", "6.2.0", {"@keyspace"}), ("pubsub", "pubsub", "6.2.0", set()),
+            ("slowlog", "server", "6.2.0", set()), ("xinfo", "stream", "5.0.0", {"@stream"})):
+        full = f"{name}|help".encode()
+        info = c.call("COMMAND", "INFO", full.decode().upper())[0]
+        assert info[:2] == [full, 2] and info[3:6] == [0, 0, 0] and info[7:] == [[], [], []], info
+        assert set(info[2]) == {"loading", "stale"} and set(info[6]) == {"@slow"} | categories, info
+        docs = c.call("COMMAND", "DOCS", full)
+        fields = dict(zip(docs[1][0::2], docs[1][1::2]))
+        assert docs[0] == full and fields[b"since"].decode() == since, docs
+        assert fields[b"group"].decode() == group and fields[b"complexity"] == b"O(1)", docs
+        assert c.error("COMMAND", "GETKEYS", name, "HELP") == "ERR The command has no key arguments"
+        assert full in c.call("ACL", "CAT", "slow")
 
 
 # ---- keys ------------------------------------------------------------------------------------------
@@ -501,6 +525,7 @@ def _():
 # ---- LOADING ---------------------------------------------------------------------------------------
 
 # Of Redis 7.0's commands that exist here, those with its `loading` flag.
+# HELP aside, which Redis answers for every container.
 LOADING = set("""acl auth client command config discard echo exec hello info latency multi psubscribe
     publish pubsub punsubscribe quit readonly readwrite reset role select shutdown slowlog subscribe
     time unsubscribe unwatch watch""".split())
@@ -512,7 +537,7 @@ def _():
     with Server(tcp=False) as probe, probe.connect() as c:
         rows = c.call("COMMAND")
         flagged = {row[0].decode() for row in rows
-                   if "loading" in row[2] or any("loading" in sub[2] for sub in row[9])}
+                   if "loading" in row[2] or any("loading" in sub[2] for sub in row[9] if not sub[0].endswith(b"|help"))}
         existing = {row[0].decode() for row in rows}
         assert flagged == LOADING & existing, flagged ^ (LOADING & existing)
         path = os.path.join(probe.folder, "pipe.gguf")
@@ -530,7 +555,7 @@ def _():
                 for words in (("ECHO", "x"), ("TIME",), ("ROLE",), ("SELECT", 1), ("HELLO", 3),
                               ("HELLO", 2), ("CLIENT", "ID"), ("CLIENT", "LIST"), ("COMMAND", "COUNT"),
                               ("CONFIG", "GET", "port"), ("CONFIG", "RESETSTAT"), ("ACL", "WHOAMI"),
-                              ("MULTI",), ("DISCARD",), ("INFO", "all"), ("RESET",)):
+                              ("OBJECT", "HELP"), ("MULTI",), ("DISCARD",), ("INFO", "all"), ("RESET",)):
                     assert not isinstance(c.call(*words), ReplyError), words
                 assert c.error("READONLY") == "ERR This instance has cluster support disabled"
                 c.call("MULTI")
