@@ -1,13 +1,19 @@
 /* faults.c - every planted fault must be caught: what survives is a blind spot of the simulation.
  *
- *   faults [NAME]     all of them, or one; with a name its shrunk script too
+ *   faults                 all of them, and every kept script under the fault that it is named after
+ *   faults NAME ...        these
+ *   faults --keep FOLDER [NAME ...]   shrinks what catches them to scripts in FOLDER, where none is
  *
  * The libraries under this program are built with KV_PLANT. Each fault gets the number of
  * operations that the table states, worlds from seed 1 on; without any fault planted the same
- * worlds must be clean, or the test would prove nothing. */
+ * worlds must be clean, or the test would prove nothing. A kept script in which its fault does not
+ * show any more proves nothing either: it fails here until it is made again. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/plant.h"
 #include "run.h"
 
@@ -15,43 +21,104 @@ enum plant plant_chosen = PLANT_NONE;
 
 enum { OPS_EACH = 500, WITHIN = 200000, CLEAN_OPS = 50000, SHRINK_TRIES = 3000 };
 
-static const char *const NAMES[PLANT_COUNT] = {
-#define X(name, what) [PLANT_##name] = #name,
+/* A row of the table. */
+struct fault {
+    const char *name, *what;
+    int64_t n_ops;    /* until it was caught; -1: it was not */
+    int32_t n_script; /* operations of its kept script; 0: none is kept */
+    bool is_stale;    /* and that does not show it any more */
+};
+static struct fault faults[PLANT_COUNT] = {
+#define X(name, what) [PLANT_##name] = {#name, what, 0, 0, false},
     PLANTS(X)
 #undef X
 };
-static const char *const WHATS[PLANT_COUNT] = {
-#define X(name, what) [PLANT_##name] = what,
-    PLANTS(X)
-#undef X
-};
+
+static bool is_of_keys(enum plant plant)
+{
+    return plant >= PLANT_FIRST_OF_KEYS;
+}
+
+/* path <- folder/hash-alone.sim for HASH_ALONE. */
+static void script_path(const char *folder, enum plant plant, char path[1200])
+{
+    int n = snprintf(path, 1024, "%s/", folder);
+    const char *name = faults[plant].name;
+    for (; *name; name++)
+        path[n++] = *name == '_' ? '-' : (char)tolower((unsigned char)*name);
+    memcpy(path + n, ".sim", sizeof ".sim");
+}
+
+static void kept_folder(char folder[1024])
+{
+    const char *top = getenv("KVASIR_SRC");
+    snprintf(folder, 1024, "%s/tests/simulation/scripts", top ? top : ".");
+}
+
+/* The kept script must be wrong with its fault planted (simulation replays it without). */
+static void try_script(enum plant plant)
+{
+    char folder[1024], path[1200];
+    struct fault *f = &faults[plant];
+    struct run_result r;
+    struct script s;
+    struct err err;
+    kept_folder(folder);
+    script_path(folder, plant, path);
+    if (access(path, R_OK) != 0)
+        return;
+    if (script_read(&s, path, &err) < 0) {
+        printf("# %s\n", err.text);
+        f->is_stale = true;
+        return;
+    }
+    f->n_script = s.n_ops;
+    run_script(&s, false, true, &r);
+    f->is_stale = !r.is_wrong;
+    script_free(&s);
+}
 
 static bool catch_one(enum plant plant, int number)
 {
     struct run_result r;
+    struct fault *f = &faults[plant];
     plant_chosen = plant;
-    run_worlds(plant >= PLANT_FIRST_OF_KEYS, 1, WITHIN, OPS_EACH, true, &r);
+    try_script(plant);
+    run_worlds(is_of_keys(plant), 1, WITHIN, OPS_EACH, true, &r);
+    f->n_ops = r.is_wrong ? r.n_ops : -1;
+    printf("%s %d - %s: ", r.is_wrong && !f->is_stale ? "ok" : "not ok", number, f->name);
     if (r.is_wrong)
-        printf("ok %d - %s: caught after %" PRId64 " operations (%s)\n", number, NAMES[plant],
-               r.n_ops, r.fault);
+        printf("caught after %" PRId64 " operations (%s)\n", r.n_ops, r.fault);
     else
-        printf("not ok %d - %s: %s, and %" PRId64 " operations did not notice\n", number,
-               NAMES[plant], WHATS[plant], r.n_ops);
+        printf("%s, and %" PRId64 " operations did not notice\n", f->what, r.n_ops);
+    if (f->is_stale)
+        printf("# its script does not show it any more\n");
     fflush(stdout);
-    return r.is_wrong;
+    return r.is_wrong && !f->is_stale;
 }
 
-static void print_shrunk(enum plant plant)
+/* Writes the shortest script found in which the fault shows. */
+static void keep_one(enum plant plant, const char *folder)
 {
+    char path[1200];
     struct run_result r;
     struct script s;
+    script_path(folder, plant, path);
     plant_chosen = plant;
-    run_worlds(plant >= PLANT_FIRST_OF_KEYS, 1, WITHIN, OPS_EACH, true, &r);
+    if (access(path, F_OK) == 0)
+        return;
+    run_worlds(is_of_keys(plant), 1, WITHIN, OPS_EACH, true, &r);
     if (!r.is_wrong)
         return;
-    script_draw(&s, plant >= PLANT_FIRST_OF_KEYS, r.seed, OPS_EACH);
+    script_draw(&s, is_of_keys(plant), r.seed, OPS_EACH);
     run_shrink(&s, r.at, SHRINK_TRIES);
-    script_print(&s, stdout);
+    FILE *out = fopen(path, "w");
+    if (out) {
+        fprintf(out, "# Shortest script found in which it shows when %s.\n", faults[plant].what);
+        script_print(&s, out);
+        fclose(out);
+        printf("# %s: %d operations\n", path, s.n_ops);
+    }
     script_free(&s);
 }
 
@@ -67,21 +134,66 @@ static bool is_clean(bool with_keys, int number)
     return !r.is_wrong;
 }
 
-int main(int argc, char **argv)
+static int by_ops(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* Planted, caught, operations until then; survivors by name. */
+static void print_table(const char *what, int first, int end)
+{
+    int64_t ops[PLANT_COUNT];
+    int n = 0, n_scripts = 0;
+    for (int p = first; p < end; p++) {
+        n_scripts += faults[p].n_script > 0;
+        if (faults[p].n_ops >= 0)
+            ops[n++] = faults[p].n_ops;
+    }
+    qsort(ops, (size_t)n, sizeof *ops, by_ops);
+    printf("# %-7s %8d %7d %6.1f %% %10" PRId64 " %10" PRId64 " %10" PRId64 " %8d   ", what,
+           end - first, n, 100.0 * n / (end - first), n ? ops[n / 2] : 0, n ? ops[n * 9 / 10] : 0,
+           n ? ops[n - 1] : 0, n_scripts);
+    for (int p = first; p < end; p++)
+        if (faults[p].n_ops < 0)
+            printf(" %s", faults[p].name);
+    printf("%s\n", n == end - first ? " none" : "");
+}
+
+static bool run_all(void)
 {
     bool ok = true;
-    if (argc > 1) {
-        for (int p = 1; p < PLANT_COUNT; p++)
-            if (strcmp(argv[1], NAMES[p]) == 0) {
-                ok = catch_one((enum plant)p, 1);
-                print_shrunk((enum plant)p);
-            }
-        return ok ? 0 : 1;
-    }
     printf("1..%d\n", PLANT_COUNT + 1);
     for (int p = 1; p < PLANT_COUNT; p++)
         ok &= catch_one((enum plant)p, p);
     ok &= is_clean(false, PLANT_COUNT);
     ok &= is_clean(true, PLANT_COUNT + 1);
+    printf("# of       planted  caught    share     median    9 of 10       last  scripts    "
+           "survivors\n");
+    print_table("engine", 1, PLANT_FIRST_OF_KEYS);
+    print_table("keys", PLANT_FIRST_OF_KEYS, PLANT_COUNT);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    const char *folder = NULL;
+    bool ok = true;
+    int at = 1;
+    if (argc > 2 && strcmp(argv[1], "--keep") == 0) {
+        folder = argv[2];
+        at = 3;
+    }
+    if (!folder && at == argc)
+        return run_all() ? 0 : 1;
+    for (int p = 1; p < PLANT_COUNT; p++) {
+        bool is_asked = at == argc;
+        for (int i = at; i < argc; i++)
+            is_asked |= strcmp(argv[i], faults[p].name) == 0;
+        if (is_asked && folder)
+            keep_one((enum plant)p, folder);
+        else if (is_asked)
+            ok &= catch_one((enum plant)p, p);
+    }
     return ok ? 0 : 1;
 }
