@@ -12,13 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/client.h"
+#include "tests/server/trial.h"
 #include "tests/server/world.h"
 #include "tests/unit/fake_runner.h"
 
@@ -98,34 +97,9 @@ static const struct state states[] = {
 };
 // clang-format on
 
-struct cell {
-    struct world *w;
-    int other; /* a client that stays through the whole test */
-    bool tcp;
-    struct str heard;
-    char fault[512]; /* empty: none so far */
-};
-
-static void blame(struct cell *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void blame(struct cell *c, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (!*c->fault)
-        vsnprintf(c->fault, sizeof c->fault, format, args);
-    va_end(args);
-}
-
-static void expect(struct cell *c, const char *line, const char *answer)
-{
-    (void)world_ask(c->w, c->other, line, &c->heard);
-    if (strcmp(c->heard.data, answer) != 0)
-        blame(c, "%s: '%.200s' where '%.100s' was due", line, c->heard.data, answer);
-}
-
 /* ---- into the state --------------------------------------------------------------------------- */
 
-static void say_repeated(struct cell *c, int fd, const char *line, size_t n_bytes)
+static void say_repeated(struct trial *c, int fd, const char *line, size_t n_bytes)
 {
     struct str all = {0};
     while (all.len < n_bytes)
@@ -136,16 +110,16 @@ static void say_repeated(struct cell *c, int fd, const char *line, size_t n_byte
 }
 
 /* The client that came last: does the server read from it? */
-static bool is_read(const struct cell *c)
+static bool is_read(const struct trial *c)
 {
     return LIST_ITEM(c->w->s->clients.prev, struct client, node)->conn.reading;
 }
 
-static int enter(struct cell *c, const struct state *state)
+static int enter(struct trial *c, const struct state *state)
 {
     world_hold(c->w, true, state->hold_jobs);
     if (state->extra == NEEDS_AUTH)
-        expect(c, "CONFIG SET requirepass secret", "+OK\r\n");
+        trial_expect(c, "CONFIG SET requirepass secret", "+OK\r\n");
     if (state->before)
         (void)world_ask(c->w, c->other, state->before, &c->heard);
     int first = state->extra == SENT_TWICE ? world_dial(c->w, c->tcp) : -1;
@@ -158,7 +132,7 @@ static int enter(struct cell *c, const struct state *state)
     if (state->extra == FLOODS)
         say_repeated(c, fd, "PING\r\n", FLOOD_BYTES);
     if (state->extra == FLOODS && is_read(c))
-        blame(c, "the server still reads");
+        trial_blame(c, "the server still reads");
     if (state->extra == UNREAD)
         say_repeated(c, fd,
                      "ECHO " TEN(TEN(TEN("sixty-four letters, or rather more than that, "))) "\r\n",
@@ -175,35 +149,15 @@ static int enter(struct cell *c, const struct state *state)
     str_printf(&is, "$%zu\r\n%s\r\n", strlen(state->is), state->is);
     (void)world_ask(c->w, c->other, "GENINFO k", &c->heard);
     if (!strstr(c->heard.data, is.data))
-        blame(c, "the state was not reached: %.60s", c->heard.data);
+        trial_blame(c, "the state was not reached: %.60s", c->heard.data);
     str_free(&is);
     return fd;
 }
 
 /* ---- manners of going; each returns the fd that is still open, or -1 -------------------------- */
 
-static int close_it(struct cell *c, int fd)
-{
-    close(fd);
-    return -1;
-}
-
-static int half_close(struct cell *c, int fd)
-{
-    (void)shutdown(fd, SHUT_WR); /* fails where the server has closed */
-    return fd;
-}
-
-static int reset(struct cell *c, int fd)
-{
-    struct linger at_once = {1, 0};
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close(fd);
-    return -1;
-}
-
 /* The client is a process of its own that owns the connection, and is killed. */
-static int kill_it(struct cell *c, int fd)
+static int kill_it(struct trial *c, int fd)
 {
     pid_t child = fork();
     if (child == 0)
@@ -211,19 +165,19 @@ static int kill_it(struct cell *c, int fd)
             pause();
     close(fd);
     if (child < 0 || kill(child, SIGKILL) != 0 || waitpid(child, NULL, 0) != child)
-        blame(c, "no process to kill: %s", strerror(errno));
+        trial_blame(c, "no process to kill: %s", strerror(errno));
     return -1;
 }
 
 /* More commands whose replies it never reads. */
-static int stop_reading(struct cell *c, int fd)
+static int stop_reading(struct trial *c, int fd)
 {
     say_repeated(c, fd, "ECHO " TEN(TEN("a hundred times of this ")) "\r\n", 65536);
     return fd;
 }
 
 /* A command whose rest never comes; where there is half a one already, it gets a byte longer. */
-static int stop_writing(struct cell *c, int fd)
+static int stop_writing(struct trial *c, int fd)
 {
     (void)world_say(c->w, fd, "*", 1);
     return fd;
@@ -231,12 +185,12 @@ static int stop_writing(struct cell *c, int fd)
 
 static const struct manner {
     const char *name;
-    int (*go)(struct cell *c, int fd);
+    int (*go)(struct trial *c, int fd);
     bool is_gone; /* the server can know */
 } manners[] = {
-    {"FIN", close_it, true},
-    {"half-close", half_close, true},
-    {"RST", reset, true},
+    {"FIN", go_close, true},
+    {"half-close", go_half_close, true},
+    {"RST", go_reset, true},
     {"kill -9", kill_it, true},
     {"stops reading", stop_reading, false},
     {"stops writing", stop_writing, false},
@@ -244,95 +198,39 @@ static const struct manner {
 
 /* ---- what must be left ------------------------------------------------------------------------ */
 
-/* Finishes of all end entries that c->heard shows; counts them. */
-static int count_ends(const struct cell *c, const char *finish, int *n_right)
+static void check_end(struct trial *c, const char *finish)
 {
-    int n = 0;
-    const char *at = c->heard.data;
-    *n_right = 0;
-    while ((at = strstr(at, "\r\nfinish\r\n$")) != NULL) {
-        at = strstr(at + 11, "\r\n") + 2;
-        n++;
-        *n_right += finish && strncmp(at, finish, strlen(finish)) == 0;
-    }
-    return n;
-}
-
-static void check_end(struct cell *c, const char *finish)
-{
-    int n_right, n;
-    (void)world_ask(c->w, c->other, "XRANGE k - +", &c->heard);
-    n = count_ends(c, finish, &n_right);
+    int n_right, n = trial_count_ends(c, finish, &n_right);
     if (n != (finish ? 1 : 0) || n_right != n)
-        blame(c, "%d end entries, %d of them '%s': %.300s", n, n_right, finish ? finish : "none",
-              c->heard.data);
-}
-
-/* What the kernel carries between the ends of a TCP connection takes real time on a busy machine: gives
- * it up to ms milliseconds to bring the end of the client's connection to the server. */
-static void let_arrive(struct cell *c, int ms)
-{
-    for (; ms > 0 && c->w->s->n_clients > 1; ms--) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        world_steps(c->w, 1);
-    }
+        trial_blame(c, "%d end entries, %d of them '%s': %.300s", n, n_right,
+                    finish ? finish : "none", c->heard.data);
 }
 
 /* The same GEN again: the answer of an undisturbed run, in one end entry. */
-static void check_resend(struct cell *c, const char *gen)
+static void check_resend(struct trial *c, const char *gen)
 {
     struct str first = {0}, alone = {0};
     int fd = world_dial(c->w, c->tcp), n_right;
     (void)world_say_line(c->w, fd, gen);
     (void)world_rest(c->w);
     (void)world_hear(fd, &first);
-    (void)world_ask(c->w, c->other, "XRANGE k - +", &c->heard);
-    if (count_ends(c, "length", &n_right) != 1 || n_right != 1)
-        blame(c, "after the resend: %.300s", c->heard.data);
-    expect(c, "DEL k", ":1\r\n");
+    if (trial_count_ends(c, "length", &n_right) != 1 || n_right != 1)
+        trial_blame(c, "after the resend: %.300s", c->heard.data);
+    trial_expect(c, "DEL k", ":1\r\n");
     (void)world_say_line(c->w, fd, gen);
     (void)world_rest(c->w);
     (void)world_hear(fd, &alone);
     if (first.len < 8 || first.len != alone.len || memcmp(first.data, alone.data, alone.len) != 0)
-        blame(c, "the resend got '%.60s', an undisturbed run '%.60s'", first.data ? first.data : "",
-              alone.data ? alone.data : "");
+        trial_blame(c, "the resend got '%.60s', an undisturbed run '%.60s'",
+                    first.data ? first.data : "", alone.data ? alone.data : "");
     str_free(&first);
     str_free(&alone);
     close(fd);
     world_steps(c->w, 4);
-    let_arrive(c, 10000);
+    trial_let_arrive(c, 10000);
 }
 
-static void check_books(struct cell *c, const char *when)
-{
-    const char *fault = world_audit(c->w);
-    if (fault)
-        blame(c, "audit %s: %s", when, fault);
-    expect(c, "PING", "+PONG\r\n");
-}
-
-static void check_nothing_is_left(struct cell *c, size_t memory, int files)
-{
-    struct engine_stats t;
-    engine_stats(c->w->s->engine, &t);
-    if (t.used_blocks != 0 || t.promised_blocks != 0 || t.running != 0 || t.queued != 0)
-        blame(c, "%d blocks used, %d promised, %d running, %d queued", t.used_blocks,
-              t.promised_blocks, t.running, t.queued);
-    if (c->w->s->n_clients != 1)
-        blame(c, "%lld clients are left", (long long)c->w->s->n_clients);
-    (void)world_ask(c->w, c->other, "FLUSHALL", &c->heard);
-    (void)world_ask(c->w, c->other, "CACHE CLEAR", &c->heard);
-    world_pass_ms(c->w, 61000); /* what FLUSHALL ended is remembered for a minute */
-    engine_stats(c->w->s->engine, &t);
-    if (t.free_blocks != t.n_blocks)
-        blame(c, "%d of %d blocks are free", t.free_blocks, t.n_blocks);
-    if (memory != 0 && world_memory() != memory)
-        blame(c, "%zu bytes are left of %zu", world_memory(), memory);
-    if (files != 0 && world_files() != files)
-        blame(c, "%d files are open of %d", world_files(), files);
-}
-
-static void run_cell(struct cell *c, const struct state *state, const struct manner *manner)
+static void run_cell(struct trial *c, const struct state *state, const struct manner *manner)
 {
     size_t memory = world_memory();
     int files = world_files();
@@ -340,53 +238,47 @@ static void run_cell(struct cell *c, const struct state *state, const struct man
     int fd = enter(c, state);
     fd = manner->go(c, fd);
     if (c->tcp && manner->is_gone)
-        let_arrive(c, 200);
+        trial_let_arrive(c, 200);
     for (int i = 0; i < 10; i++)
         world_pass_ms(c->w, 100); /* the tick asks whether paused clients are still there */
-    check_books(c, "after it went");
+    trial_check_books(c, "after it went");
     world_hold(c->w, true, false);
     world_steps(c->w, 3);
     world_pass_ms(c->w, ORPHANED_AFTER_MS);
-    check_books(c, "after the orphan timeout");
+    trial_check_books(c, "after the orphan timeout");
     world_hold(c->w, false, false);
     if (!world_rest(c->w))
-        blame(c, "it never came to rest");
+        trial_blame(c, "it never came to rest");
     if (state->extra == NEEDS_AUTH)
-        expect(c, "CONFIG SET requirepass ''", "+OK\r\n");
+        trial_expect(c, "CONFIG SET requirepass ''", "+OK\r\n");
     const char *finish = manner->is_gone ? state->gone : state->stays;
     check_end(c, finish);
     if (fd >= 0)
         close(fd);
     world_steps(c->w, 4);
-    let_arrive(c, 10000);
+    trial_let_arrive(c, 10000);
     if (finish && strcmp(finish, "orphaned") == 0)
         check_resend(c, state->again);
-    check_books(c, "at the end");
-    check_nothing_is_left(c, memory, files);
+    trial_check_books(c, "at the end");
+    trial_check_nothing_is_left(c, memory, files);
 }
 
 enum { N_STATES = sizeof states / sizeof *states, N_MANNERS = sizeof manners / sizeof *manners };
 
 static int run_all(struct world *w, bool tcp, int *number)
 {
-    struct cell c = {.w = w, .tcp = tcp, .other = world_dial(w, tcp)};
+    struct trial c;
     int failures = 0;
-    str_append(&c.heard, "", 0);
-    (void)world_ask(w, c.other, "PING", &c.heard);
+    trial_start(&c, w, tcp);
     for (int s = 0; s < N_STATES; s++)
         for (int m = 0; m < N_MANNERS; m++) {
+            char name[128];
+            snprintf(name, sizeof name, "%s x %s, %s", states[s].name, manners[m].name,
+                     tcp ? "TCP" : "Unix socket");
             run_cell(&c, &states[s], &manners[m]);
-            failures += *c.fault != '\0';
-            printf("%sok %d - %s x %s, %s\n", *c.fault ? "not " : "", ++*number, states[s].name,
-                   manners[m].name, tcp ? "TCP" : "Unix socket");
-            for (char *at = c.fault; *at; at++)
-                *at = *at == '\n' || *at == '\r' ? ' ' : *at;
-            if (*c.fault)
-                printf("# %s\n", c.fault);
-            fflush(stdout); /* the child of kill -9 must not print it again */
+            failures += trial_report(&c, ++*number, name);
         }
-    close(c.other);
-    str_free(&c.heard);
+    trial_end(&c);
     return failures;
 }
 

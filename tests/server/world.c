@@ -281,12 +281,14 @@ void world_launch(struct world *w, int n)
 {
     int32_t until = w->runner->n_launched + n + (w->runner->plan ? 0 : 1);
     w->runner->hold = n == 0;
+    w->runner->hold_at = until; /* a turn of the loop may end two steps */
     for (int i = 0; i < MAX_TURNS && w->runner->n_launched < until; i++) {
         if (keys_n_generating(w->s->keys) == 0)
             break;
         world_steps(w, 1);
     }
     w->runner->hold = true;
+    w->runner->hold_at = 0;
 }
 
 void world_hold(struct world *w, bool model, bool jobs)

@@ -37,6 +37,7 @@ struct fake_runner {
     struct fake_forced forced[FAKE_FORCED];
     int n_forced;
     bool hold;          /* poll says: still running */
+    int32_t hold_at;    /* so it does of launch number hold_at; 0: of none */
     const char *fail;   /* the next step fails with it; "" fails without a reason */
     int32_t bad_sample; /* the next step returns this id; 0: no */
     bool lose_sample;   /* the next step returns one sample too few */
@@ -178,7 +179,7 @@ static inline bool fake_poll(struct runner *base, struct runner_done *done)
 {
     struct fake_runner *r = (struct fake_runner *)base;
 
-    if (!r->plan || r->hold)
+    if (!r->plan || r->hold || (r->hold_at != 0 && r->n_launched >= r->hold_at))
         return false;
     *done = (struct runner_done){
         .n_samples = r->plan->n_samples, .samples = r->samples, .duration_us = 1000};
