@@ -37,7 +37,8 @@ struct client {
 
 struct shape {
     int32_t pool, block, context, batch, chunk, running, queue;
-    int32_t slots; /* of host memory; preemption swaps when there are some */
+    int32_t slots;     /* of host memory; preemption swaps when there are some */
+    int32_t hash_bits; /* of the prefix index; 0: all */
 };
 
 static const struct shape small_shape = {.pool = 64,
@@ -66,7 +67,8 @@ static inline struct world *world_new(struct shape s)
                                                    .max_chunk = s.chunk,
                                                    .max_running = s.running,
                                                    .max_queue = s.queue,
-                                                   .swap = s.slots > 0},
+                                                   .swap = s.slots > 0,
+                                                   .hash_bits = s.hash_bits},
                            &err);
     if (!w->engine)
         fail_msg("%s", err.text);

@@ -115,7 +115,7 @@ struct search {
     struct world *w;
     struct gen *gen;
     struct line got[MAX_WIDTH];
-    int32_t n_ends, n_prompt, prompt[200];
+    int32_t n_ends, n_prompt, prompt[1000];
     struct gen_options options;
 };
 
@@ -298,6 +298,68 @@ static void test_cancel_tells_the_best_so_far_first(void **state)
     }
 }
 
+/* Beams that end one by one, over a long prompt, in a pool that others keep full: comparable servers
+ * freed a block twice. The audit behind every turn counts each reference. */
+static void test_beams_that_end_in_a_full_pool_free_each_block_once(void **state)
+{
+    (void)state;
+    enum { LONG = 1000, WIDTH = 4, MOST = 60, N_BESIDE = 4, SHORT = 20, TOKENS = 150 };
+    for (int32_t slots = 0; slots <= 100; slots += 100) {
+        static struct search s;
+        struct shape shape = small_shape;
+        struct client *beside[N_BESIDE];
+        int32_t ids[SHORT], n_stopped = 0;
+        shape.pool = LONG / 16 + WIDTH * ((LONG % 16 + MOST + 15) / 16); /* its longest life */
+        shape.slots = slots;
+        struct world *w = beam_world(shape);
+        s.options = gen_options_default();
+        s.options.length_penalty = 0.8f; /* so that short answers count, too */
+        search_submit(&s, w, LONG, 6, WIDTH, MOST);
+        for (int32_t i = 0; i < N_BESIDE; i++) {
+            fill_prompt(ids, SHORT, i);
+            beside[i] = submit(w, ids, SHORT, (uint64_t)i, TOKENS);
+        }
+        drain(w);
+        check_search(&s);
+        for (int32_t i = 0; i < WIDTH; i++)
+            n_stopped += s.got[i].finish == GEN_STOP;
+        assert_in_range(n_stopped, 1, WIDTH - 1);
+        assert_true(stats_of(w).preemptions > 0);
+        for (int32_t i = 0; i < N_BESIDE; i++) {
+            fill_prompt(ids, SHORT, i);
+            assert_as_alone(beside[i], ids, SHORT, (uint64_t)i, TOKENS);
+        }
+        world_free(w);
+    }
+}
+
+/* A stop string that some beams reach, or none ever: the limit of tokens is one of steps too. */
+static void test_stop_string_and_early_stop_end_within_the_limit(void **state)
+{
+    (void)state;
+    enum { LIMIT = 10 };
+    static const char *const stops[] = {"###", "e", "q", "ing"};
+    for (int32_t width = 1; width <= MAX_WIDTH; width *= 2)
+        for (int32_t k = 0; k < 2 * (int32_t)(sizeof stops / sizeof *stops); k++) {
+            static struct search s;
+            struct world *w = beam_world(small_shape);
+            const struct bytes stop = bytes_from(stops[k / 2]);
+            s.options = gen_options_default();
+            s.options.stops = &stop;
+            s.options.n_stops = 1;
+            s.options.early_stop = k % 2;
+            search_submit(&s, w, 2, k, width, LIMIT);
+            for (int32_t i = 0; s.gen; i++) {
+                assert_true(i <= LIMIT); /* turns: one more, that launches the first step */
+                turn(w);
+            }
+            assert_int_equal(s.n_ends, width);
+            assert_true(w->runner->n_launched <= LIMIT);
+            drain(w);
+            world_free(w);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +368,8 @@ int main(void)
         cmocka_unit_test(test_dropped_beams_free_what_only_they_used),
         cmocka_unit_test(test_beams_come_back_from_preemption_in_both_modes),
         cmocka_unit_test(test_cancel_tells_the_best_so_far_first),
+        cmocka_unit_test(test_beams_that_end_in_a_full_pool_free_each_block_once),
+        cmocka_unit_test(test_stop_string_and_early_stop_end_within_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
