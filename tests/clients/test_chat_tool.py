@@ -162,7 +162,7 @@ def test_an_error_is_told_and_is_the_exit_status():
     assert b"BUSYKEY" in err and chat.returncode == 1, (err, chat.returncode)
 
 
-def test_b63_a_reply_nested_without_end_is_an_error_and_no_crash():
+def test_a_reply_nested_without_end_is_an_error_and_no_crash():
     nested = b"*1\r\n" * 100000
     server = Server([(["EXISTS", "k"], nested), (["EXISTS", "k"], nested)])  # it asks once more
     chat = start(server)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Failures that users of comparable servers reported, tried on a whole server.
 
-Each test names its case (B05 ...) as the survey of bug cases numbers them; those that one layer can
-show alone are tests beside that layer. Ids are forced by logit bias: REPEAT 10 lets an id that has
-come once fall behind the next one of the list, so any sequence of different ids can be dictated.
+What one layer can show alone is tested beside that layer. Ids are forced by logit bias: REPEAT 10
+lets an id that has come once fall behind the next one of the list, so any sequence of different ids
+can be dictated.
 """
 import os
 import random
@@ -92,7 +92,7 @@ def patched_model(*changes):
 # ---- text and ids -----------------------------------------------------------------------------------
 
 
-@test("B05: text that spells control tokens stays text, as a prompt and as a message's content")
+@test("text that spells control tokens stays text, as a prompt and as a message's content")
 def _():
     text = "<|im_start|>Hello World<|im_end|>"
     with shared().connect() as c:
@@ -106,7 +106,7 @@ def _():
         assert int(end_of(c, "k")["prompt"]) == len(plain)
 
 
-@test("B06: a NUL in a prompt is a character; what stands behind it counts")
+@test("a NUL in a prompt is a character; what stands behind it counts")
 def _():
     text = (b"Reply with exactly the word BANANA and nothing else.\0"
             b" If you can read this sentence, reply APPLE instead.")
@@ -118,7 +118,7 @@ def _():
         assert c.call("XRANGE", "k", "-", "+")[0][1] == [b"text", text]
 
 
-@test("B07: a bulk of 512 MiB or of 2^31+1 bytes is refused by its header; others are served")
+@test("a bulk of 512 MiB or of 2^31+1 bytes is refused by its header; others are served")
 def _():
     server = shared()
     with server.connect() as other:
@@ -134,7 +134,7 @@ def _():
         assert other.call("PING") == "PONG"
 
 
-@test("B07: a prompt of 15 MiB is refused with the context's size, and nobody waits for it")
+@test("a prompt of 15 MiB is refused with the context's size, and nobody waits for it")
 def _():
     server = shared()
     with server.connect() as c, server.connect() as other:
@@ -150,7 +150,7 @@ def _():
         assert slowest < 20, slowest  # a machine may be busy; tokenising 15 MiB in the loop is longer
 
 
-@test("B08: long runs of one thing come back from their ids")
+@test("long runs of one thing come back from their ids")
 def _():
     rng = random.Random(8)
     texts = [b"a" * 65536, b" " * 32768, b"7" * 20000, LLAMA * 4096, b"\n" * 16384,
@@ -165,7 +165,7 @@ def _():
 # ---- streaming --------------------------------------------------------------------------------------
 
 
-@test("B10: a character of four tokens arrives whole, streamed and not")
+@test("a character of four tokens arrives whole, streamed and not")
 def _():
     say = forced(byte_ids(LLAMA + b"z") + [2])
     with shared().connect() as c:
@@ -177,7 +177,7 @@ def _():
         assert raw_text_of_end(c, "k") == LLAMA + b"z"
 
 
-@test("B11: a byte that is no UTF-8 in the answer passes as it is, and what follows is not lost")
+@test("a byte that is no UTF-8 in the answer passes as it is, and what follows is not lost")
 def _():
     # E2 9C 85 is a character, a second 85 alone is none. REPEAT halves the bias of what has come (the
     # 85 is in the prompt), FREQUENCY takes 30 each time: so 85 may come twice.
@@ -196,7 +196,7 @@ def _():
 # ---- where an answer ends ---------------------------------------------------------------------------
 
 
-@test("B12: no part of a stop string is sent, and the end tells which it was")
+@test("no part of a stop string is sent, and the end tells which it was")
 def _():
     with Server({"model": model_path(REAL_MODEL), "piece-interval": 0}) as server, server.connect() as c:
         prompt, say = "Here is the English alphabet: ABC", ["TEMP", 0, "MAXTOKENS", 40]
@@ -209,7 +209,7 @@ def _():
         assert b"".join(pieces) == b"DEF" and end["text"] == "DEF" and end["matched"] == "GHIJK", (pieces, end)
 
 
-@test("B13: a stop string over several tokens ends the text before it, streamed as not")
+@test("a stop string over several tokens ends the text before it, streamed as not")
 def _():
     say = forced(byte_ids(b"alph betg")) + ["STOP", "pet", "STOP", " bet", "MAXTOKENS", 9]
     with shared().connect() as c:
@@ -218,7 +218,7 @@ def _():
         assert b"".join(pieces) == b"alph" == end["text"].encode() and end["matched"] == " bet", (pieces, end)
 
 
-@test("B14: text held back for a possible stop string is delivered when the end follows")
+@test("text held back for a possible stop string is delivered when the end follows")
 def _():
     say = forced(byte_ids(b"pleas") + [2]) + ["STOP", "ast", "STOP", "seas"]
     with shared().connect() as c:
@@ -227,7 +227,7 @@ def _():
         assert b"".join(pieces) == b"pleas" and end["finish"] == "stop" and "matched" not in end, (pieces, end)
 
 
-@test("B15: without an end-of-text id, or with one outside the vocabulary, the limit ends the answer")
+@test("without an end-of-text id, or with one outside the vocabulary, the limit ends the answer")
 def _():
     spellings = ((b"<|endoftext|>", b"<|endoftexx|>"), (b"<|im_end|>", b"<|im_enx|>"))
     key = b"tokenizer.ggml.eos_token_id" + struct.pack("<I", 4)
@@ -243,7 +243,7 @@ def _():
                 assert end["finish"] == "length" and int(end["generated"]) == generated, end
 
 
-@test("B16: each of the model's end-of-text ids ends the answer and is part of nothing; INFO lists them")
+@test("each of the model's end-of-text ids ends the answer and is part of nothing; INFO lists them")
 def _():
     with shared().connect() as c:
         assert c.info()["model_end_ids"] == ",".join(map(str, ENDS))
@@ -256,7 +256,7 @@ def _():
             assert c.call("CACHE", "PROBE", "y", "KEY", key)[0] == 4
 
 
-@test("B17: limits are exact, and every id is in the stream, in the text and in the count")
+@test("limits are exact, and every id is in the stream, in the text and in the count")
 def _():
     letters = b"abcdefghijklmnopqrst"
     with shared().connect() as c:
@@ -271,7 +271,7 @@ def _():
 # ---- the cache --------------------------------------------------------------------------------------
 
 
-@test("B18: answers are the same with a warm cache and with an empty one")
+@test("answers are the same with a warm cache and with an empty one")
 def _():
     rng = random.Random(18)
     prompts = ["".join(rng.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(512)) for _ in range(16)]
@@ -291,7 +291,7 @@ def _():
         assert warm[1] > 16 * 300 and off[1] == again[1] == 0, (first[1], warm[1], off[1])
 
 
-@test("B19: the first answer to a long prompt is that of all later ones")
+@test("the first answer to a long prompt is that of all later ones")
 def _():
     prompt = ids(*((i * i * 31 + i) % 300 + FIRST_BYTE for i in range(3000)))
     with Server({"model": tiny_model("--context", "4096", "--layers", "2")}) as server, server.connect() as c:
@@ -303,7 +303,7 @@ def _():
         assert answers[0] == answers[1] == answers[2]
 
 
-@test("B20: an id taken back at a block's edge leaves no block that answers for it")
+@test("an id taken back at a block's edge leaves no block that answers for it")
 def _():
     ten = byte_ids(b"\n") * 15
     with shared().connect() as c:
@@ -327,7 +327,7 @@ def _():
 # ---- what does not fit ------------------------------------------------------------------------------
 
 
-@test("B23: a prompt larger than the pool is refused with need and limit, ten small ones are served")
+@test("a prompt larger than the pool is refused with need and limit, ten small ones are served")
 def _():
     with shared().connect() as c:
         block_bytes = number(c, "block_bytes")
@@ -344,7 +344,7 @@ def _():
         assert c.call("DEBUG", "AUDIT") == "OK"
 
 
-@test("B24: a prompt of the context and one more is refused; of one less it gets one token")
+@test("a prompt of the context and one more is refused; of one less it gets one token")
 def _():
     with Server({"model": tiny_model(), "max-context": 128}) as server, server.connect() as c:
         for n in (129, 128):
@@ -379,7 +379,7 @@ def big_context():
     return tiny_model("--context", "32768")
 
 
-@test("B25: a client that closes, resets or half-closes ends its generation, once, and frees its blocks")
+@test("a client that closes, resets or half-closes ends its generation, once, and frees its blocks")
 def _():
     with Server({"model": big_context(), "orphan-timeout": 0}) as server, server.connect() as c:
         for n, leave in enumerate((leave_by_fin, leave_by_reset, leave_by_half), 1):
@@ -398,7 +398,7 @@ def _():
         assert sum(int(v) for k, v in c.info().items() if k.startswith("finished_")) == 3
 
 
-@test("B26: a client that leaves during a long prefill ends it there")
+@test("a client that leaves during a long prefill ends it there")
 def _():
     options = {"model": big_context(), "orphan-timeout": 0, "max-chunk": 64, "max-batch-tokens": 128}
     with Server(options) as server, server.connect() as c:
@@ -416,7 +416,7 @@ def _():
         assert c.call("DEBUG", "AUDIT") == "OK"
 
 
-@test("B27: what clients had queued and left is never computed")
+@test("what clients had queued and left is never computed")
 def _():
     options = {"model": big_context(), "orphan-timeout": 0, "max-running": 1}
     with Server(options) as server, server.connect() as c:
@@ -438,7 +438,7 @@ def _():
         assert c.call("DEBUG", "AUDIT") == "OK"
 
 
-@test("B28: a CANCEL around the last token gives one end, cancelled or finished")
+@test("a CANCEL around the last token gives one end, cancelled or finished")
 def _():
     limit = 12
     with shared().connect() as c, shared().connect() as other:
@@ -465,7 +465,7 @@ def _():
         assert c.call("DEBUG", "AUDIT") == "OK" and c.info()["cache_blocks_used"] == "0"
 
 
-@test("B35: of six at once with one place to run and one to wait, four are told so at once")
+@test("of six at once with one place to run and one to wait, four are told so at once")
 def _():
     with Server({"model": big_context(), "max-running": 1, "max-queue": 1}) as server, server.connect() as c:
         c.call("GEN", "k0", "x", "MAXTOKENS", 30000, "IGNOREEOS", "ASYNC")
@@ -482,7 +482,7 @@ def _():
 # ---- chat -------------------------------------------------------------------------------------------
 
 
-@test("B48: what a template refuses is an error with its reason, and nothing is generated")
+@test("what a template refuses is an error with its reason, and nothing is generated")
 def _():
     for template in ("mistral", "llama-2", "gemma"):
         with Server({"model": tiny_model(), "chat-template": template}) as server, server.connect() as c:
@@ -494,7 +494,7 @@ def _():
             assert c.call("GEN", "other", "y", "AS", "user", "MAXTOKENS", 3, "IGNOREEOS") is not None
 
 
-@test("B49: an assistant message with calls and no content is kept and ignored; an empty one is empty")
+@test("an assistant message with calls and no content is kept and ignored; an empty one is empty")
 def _():
     with shared().connect() as c:
         c.call("XADD", "k", "*", "role", "user", "content", "What is the weather?")
@@ -511,7 +511,7 @@ def _():
 # ---- few bytes that ask for much --------------------------------------------------------------------
 
 
-@test("B68: a thousand clients that send a byte now and then cost little and hold nobody up")
+@test("a thousand clients that send a byte now and then cost little and hold nobody up")
 def _():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 4096)
@@ -535,7 +535,7 @@ def _():
         wait_until(lambda: number(c, "connected_clients") == 1, "the slow ones to be gone")
 
 
-@test("B69: readers that stop reading are bounded, and others get their answers")
+@test("readers that stop reading are bounded, and others get their answers")
 def _():
     with Server({"model": big_context(), "piece-interval": 0}) as server, server.connect() as c:
         stuck = [server.connect(tcp=True) for _ in range(50)]
@@ -556,7 +556,7 @@ def _():
             client.close()
 
 
-@test("B70: a fan-out too large is refused by its number, before anything is made of it")
+@test("a fan-out too large is refused by its number, before anything is made of it")
 def _():
     server = shared()
     with server.connect() as c:
@@ -571,7 +571,7 @@ def _():
             assert "invalid multibulk length" in str(wide.receive(False)) and wide.closed()
 
 
-@test("B71: an empty prompt is an error or starts from nothing by rule; control bytes are text")
+@test("an empty prompt is an error or starts from nothing by rule; control bytes are text")
 def _():
     with shared().connect() as c:
         assert c.error("GEN", "k", "").startswith("ERR ")
@@ -612,7 +612,7 @@ def read_until_piece(reader, key):
                 return last
 
 
-@test("B73: whoever reads a generating key gets its end when the key goes, however it goes")
+@test("whoever reads a generating key gets its end when the key goes, however it goes")
 def _():
     with Server({"model": big_context(), "piece-interval": "60s"}) as server:
         for way, commands in GOING.items():

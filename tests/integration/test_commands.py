@@ -239,7 +239,6 @@ def _(server, c):
         reader.close()
 
 
-# Bug case B62 of comparable servers.
 @test("behind a blocked command only so much is read: the sender is held back, then all is answered")
 def _():
     import threading

@@ -248,7 +248,6 @@ def _(server, c):
     assert c.fields(c.call("GEN", "w", "a story", *LONG, "DEADLINE", 50, "WITHINFO"))["finish"] == "deadline"
 
 
-# Bug case B73 of comparable servers.
 @test("DEL, FLUSHALL and expiry of a generating key answer its waiter, then the key is gone")
 @with_model()
 def _(server, c):
@@ -331,7 +330,6 @@ def _(server, c):
     waiter.close()
 
 
-# Bug case B71 of comparable servers.
 @test("hostile prompts: empty, control bytes, not UTF-8, marks of the template, a megabyte")
 @with_model()
 def _(server, c):

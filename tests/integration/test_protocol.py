@@ -31,7 +31,6 @@ def answer(client, data, cut=None):
         return client.buffer
 
 
-# Bug case B58 of comparable servers.
 @test("ok_* streams are answered as Redis does and the link lives")
 def _():
     with Server(tcp=False) as server:
@@ -51,7 +50,6 @@ def _():
                 assert c.call("PING") == "PONG", name
 
 
-# Bug case B58 of comparable servers.
 @test("bad_* streams get at most one error line, then the link is closed; others are served")
 def _():
     with Server(tcp=False) as server, server.connect() as other:
@@ -78,7 +76,6 @@ def _():
                 assert c.buffer.startswith(b"-ERR Protocol error")
 
 
-# Bug case B58 of comparable servers.
 @test("short streams are answered the same wherever they are cut")
 def _():
     with Server(tcp=False) as server:
@@ -159,7 +156,6 @@ def _():
         assert c.closed() and c.buffer == b"+OK\r\n"
 
 
-# Bug case B60 of comparable servers.
 @test("before AUTH: ten arguments of 16 KiB, then an error and the end")
 def _():
     with Server({"requirepass": "secret"}, tcp=False) as server:
@@ -186,7 +182,6 @@ def _():
         assert "secret" not in server.log()
 
 
-# Bug case B61 of comparable servers.
 @test("a client that never authenticates and never reads is bounded and closed")
 def _():
     with Server({"requirepass": "secret"}, tcp=False) as server, server.connect() as watcher:
@@ -259,7 +254,6 @@ def _():
             assert c.call("AUTH", "pw") == "OK"
 
 
-# Bug case B59 of comparable servers.
 @test("a header that promises much costs nothing")
 def _():
     with Server(tcp=False) as server, server.connect() as watcher:
@@ -301,7 +295,6 @@ def _():
         assert c.closed() and c.buffer == b"-ERR Protocol error: invalid bulk length\r\n"
 
 
-# Bug case B69 of comparable servers.
 @test("who does not read is parsed no further, and loses nothing when it reads again")
 def _():
     with Server(tcp=False) as server, server.connect() as c, server.connect() as watcher:
@@ -317,7 +310,6 @@ def _():
         sender.join()
 
 
-# Bug case B69 of comparable servers.
 @test("a client over the soft limit for its time is closed")
 def _():
     options = {"client-output-buffer-limit": "normal 64mb 100kb 0"}
@@ -327,7 +319,6 @@ def _():
         assert watcher.info("stats")["client_output_buffer_limit_disconnections"] == "1"
 
 
-# Bug case B68 of comparable servers.
 @test("an idle client is closed after timeout")
 def _():
     with Server({"timeout": 1}, tcp=False) as server, server.connect() as c:
@@ -351,7 +342,6 @@ def _():
             wait_until(lambda: watcher.info("clients")["connected_clients"] == "1", how)
 
 
-# Bug case B59, B68 of comparable servers.
 @test("idle connections are cheap: under 16 KiB each, buffers gone after use")
 def _():
     with Server(tcp=False) as server, server.connect() as watcher:

@@ -30,7 +30,7 @@ def _():
         assert r.receive() == "PONG"
 
 
-@test("redis#13004: a wake that finds nothing does not start the timeout again")
+@test("a wake that finds nothing does not start the timeout again")
 def _():
     with Server(program="kvasir-server-test") as s, s.connect() as c, s.connect() as r:
         r.send("XREAD", "BLOCK", 1000, "STREAMS", "k", "0")

@@ -52,7 +52,7 @@ static void test_stale_parent_serial_never_matches(void **state)
     index_free(&i);
 }
 
-/* B21: with 8 bits every bucket is full of strangers, and each is told apart by its tokens. */
+/* With 8 bits every bucket is full of strangers, and each is told apart by its tokens. */
 static void test_equal_digests_are_told_apart_by_tokens(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ static void test_users_do_not_meet(void **state)
     rig_free(&r);
 }
 
-/* B20: what was there for (10 x 15, 11) never answers for (10 x 15, X). */
+/* History that is rewritten at a block's edge: what was there for (10 x 15, 11) never answers for (10 x 15, X). */
 static void test_rewritten_history_is_not_found(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void test_rewritten_history_is_not_found(void **state)
     rig_free(&r);
 }
 
-/* B21 through the whole cache: 1,000 prompts of few tokens over a digest of 8 bits. */
+/* Through the whole cache: 1,000 prompts of few tokens over a digest of 8 bits. */
 static void test_cut_hash_gives_the_same_hits(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void test_admission_leaves_what_it_is_told_to_keep(void **state)
     rig_free(&r);
 }
 
-/* B30: blocks that many share are available once. */
+/* Comparable servers counted them once for each that shares them. */
 static void test_shared_blocks_are_available_once(void **state)
 {
     (void)state;

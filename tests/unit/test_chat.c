@@ -1,7 +1,7 @@
 /* test_chat.c - every chat template's text, refusals, BOS, and rendering turn by turn.
  *
- * Expected texts are what the templates published with the models render. Bug cases B05 (content is
- * never a mark), B47 (BOS once), B48 (refused roles), B49 (empty content). */
+ * Expected texts are what the templates published with the models render. What comparable
+ * servers got wrong has a test each: marks in content, BOS twice, refused roles, empty content. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,8 +97,8 @@ struct refusal {
     const char *name, *turns, *reason;
 };
 
-/* B48: with the reason, and nothing is written. */
-static void test_b48_what_a_template_refuses_is_named(void **state)
+/* With the reason, and nothing is written. */
+static void test_what_a_template_refuses_is_named(void **state)
 {
     (void)state;
     static const struct refusal cases[] = {
@@ -147,7 +147,7 @@ static void test_blanks_around_contents_go_where_the_template_trims(void **state
     str_free(&text);
 }
 
-static void test_b49_empty_content_is_an_empty_message(void **state)
+static void test_empty_content_is_an_empty_message(void **state)
 {
     (void)state;
     struct bytes role = BYTES("assistant"), content = {NULL, 0};
@@ -271,7 +271,7 @@ static void test_blank_lines_of_content_join_those_of_the_mark(void **state)
     tokenizer_free(t);
 }
 
-static void test_b05_content_never_becomes_a_mark(void **state)
+static void test_content_never_becomes_a_mark(void **state)
 {
     (void)state;
     struct tokenizer *t = toy(CHATML_MARKS, NULL, false);
@@ -342,7 +342,7 @@ static void test_raw_text_before_a_message_is_left_as_it_is(void **state)
     tokenizer_free(t);
 }
 
-static void test_b47_bos_comes_once_whoever_wants_it(void **state)
+static void test_bos_comes_once_whoever_wants_it(void **state)
 {
     (void)state;
     struct chat_state at;
@@ -419,18 +419,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_template_renders_as_published),
-        cmocka_unit_test(test_b48_what_a_template_refuses_is_named),
+        cmocka_unit_test(test_what_a_template_refuses_is_named),
         cmocka_unit_test(test_an_unknown_role_is_named_without_its_control_bytes),
         cmocka_unit_test(test_blanks_around_contents_go_where_the_template_trims),
-        cmocka_unit_test(test_b49_empty_content_is_an_empty_message),
+        cmocka_unit_test(test_empty_content_is_an_empty_message),
         cmocka_unit_test(test_templates_are_recognised_by_their_signs),
         cmocka_unit_test(test_an_unknown_name_lists_the_known_ones),
         cmocka_unit_test(test_blank_lines_of_content_join_those_of_the_mark),
-        cmocka_unit_test(test_b05_content_never_becomes_a_mark),
+        cmocka_unit_test(test_content_never_becomes_a_mark),
         cmocka_unit_test(test_an_answer_is_closed_by_the_next_turn),
         cmocka_unit_test(test_an_open_answer_goes_on_and_is_closed_later),
         cmocka_unit_test(test_raw_text_before_a_message_is_left_as_it_is),
-        cmocka_unit_test(test_b47_bos_comes_once_whoever_wants_it),
+        cmocka_unit_test(test_bos_comes_once_whoever_wants_it),
         cmocka_unit_test(test_marks_without_a_token_are_text),
         cmocka_unit_test(test_a_refused_turn_changes_nothing),
     };

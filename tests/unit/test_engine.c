@@ -1,6 +1,5 @@
 /* test_engine.c - the life of a generation: submission and its refusals, text and ends, cancel at
- * every stage, deadlines, failed devices, resuming, callbacks that call back. Names B10 ... are
- * those of the list of bug cases of comparable servers. */
+ * every stage, deadlines, failed devices, resuming, callbacks that call back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +35,7 @@ static struct client *submit_forced(struct world *w, const char *text, const cha
     return c;
 }
 
-static void test_b10_b11_split_characters_and_malformed_bytes_arrive(void **state)
+static void test_split_characters_and_malformed_bytes_arrive(void **state)
 {
     (void)state;
     struct world *w = world_new(small_shape);
@@ -51,7 +50,7 @@ static void test_b10_b11_split_characters_and_malformed_bytes_arrive(void **stat
     world_free(w);
 }
 
-static void test_b13_a_stop_string_ends_the_text_before_it(void **state)
+static void test_a_stop_string_ends_the_text_before_it(void **state)
 {
     (void)state;
     struct world *w = world_new(small_shape);
@@ -66,7 +65,7 @@ static void test_b13_a_stop_string_ends_the_text_before_it(void **state)
     world_free(w);
 }
 
-static void test_b14_held_text_is_delivered_before_the_end(void **state)
+static void test_held_text_is_delivered_before_the_end(void **state)
 {
     (void)state;
     struct world *w = world_new(small_shape);
@@ -82,7 +81,7 @@ static void test_b14_held_text_is_delivered_before_the_end(void **state)
     world_free(w);
 }
 
-static void test_b17_limits_are_exact_and_every_id_is_delivered(void **state)
+static void test_limits_are_exact_and_every_id_is_delivered(void **state)
 {
     (void)state;
     static const int limits[] = {1, 5, 20};
@@ -146,7 +145,7 @@ static enum submit_error try_submit(struct world *w, int32_t n, int64_t max_toke
     return submit_full(client_new(w), prompt, n, 0, BYTES(""), &o, err);
 }
 
-static void test_b23_what_can_never_fit_is_refused_with_need_and_limit(void **state)
+static void test_what_can_never_fit_is_refused_with_need_and_limit(void **state)
 {
     (void)state;
     struct shape shape = small_shape; /* 64 blocks of 16: 1024 tokens */
@@ -186,7 +185,7 @@ static void test_the_largest_growth_is_the_one_that_is_accepted(void **state)
     world_free(short_context);
 }
 
-static void test_b24_a_prompt_that_fills_the_context_is_refused(void **state)
+static void test_a_prompt_that_fills_the_context_is_refused(void **state)
 {
     (void)state;
     struct shape shape = small_shape;
@@ -205,7 +204,7 @@ static void test_b24_a_prompt_that_fills_the_context_is_refused(void **state)
     world_free(w);
 }
 
-static void test_b35_the_queue_is_bounded_and_a_free_place_is_no_queue(void **state)
+static void test_the_queue_is_bounded_and_a_free_place_is_no_queue(void **state)
 {
     (void)state;
     struct shape shape = small_shape;
@@ -314,7 +313,7 @@ static void cancel_after(int32_t n, bool hold)
     world_free(w);
 }
 
-static void test_b28_cancel_at_every_stage_ends_once_and_harms_nobody(void **state)
+static void test_cancel_at_every_stage_ends_once_and_harms_nobody(void **state)
 {
     (void)state;
     for (int32_t n = 0; n < 16; n++) {
@@ -667,7 +666,7 @@ static void test_resumed_with_nothing_left_it_ends_in_the_next_turn(void **state
 
 /* ---- sameness, views, probes ---------------------------------------------------------------- */
 
-static void test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside(void **state)
+static void test_a_seed_gives_the_same_ids_whoever_is_beside(void **state)
 {
     (void)state;
     int32_t prompt[40], other[40];
@@ -793,19 +792,19 @@ static void test_an_engine_is_freed_with_work_in_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_b10_b11_split_characters_and_malformed_bytes_arrive),
-        cmocka_unit_test(test_b13_a_stop_string_ends_the_text_before_it),
-        cmocka_unit_test(test_b14_held_text_is_delivered_before_the_end),
-        cmocka_unit_test(test_b17_limits_are_exact_and_every_id_is_delivered),
+        cmocka_unit_test(test_split_characters_and_malformed_bytes_arrive),
+        cmocka_unit_test(test_a_stop_string_ends_the_text_before_it),
+        cmocka_unit_test(test_held_text_is_delivered_before_the_end),
+        cmocka_unit_test(test_limits_are_exact_and_every_id_is_delivered),
         cmocka_unit_test(test_carried_bytes_come_with_the_first_output),
         cmocka_unit_test(test_an_unfinished_character_is_told_apart),
-        cmocka_unit_test(test_b23_what_can_never_fit_is_refused_with_need_and_limit),
+        cmocka_unit_test(test_what_can_never_fit_is_refused_with_need_and_limit),
         cmocka_unit_test(test_the_largest_growth_is_the_one_that_is_accepted),
-        cmocka_unit_test(test_b24_a_prompt_that_fills_the_context_is_refused),
-        cmocka_unit_test(test_b35_the_queue_is_bounded_and_a_free_place_is_no_queue),
+        cmocka_unit_test(test_a_prompt_that_fills_the_context_is_refused),
+        cmocka_unit_test(test_the_queue_is_bounded_and_a_free_place_is_no_queue),
         cmocka_unit_test(test_a_queue_that_waits_for_blocks_is_bounded_too),
         cmocka_unit_test(test_settings_that_cannot_work_are_refused_at_start),
-        cmocka_unit_test(test_b28_cancel_at_every_stage_ends_once_and_harms_nobody),
+        cmocka_unit_test(test_cancel_at_every_stage_ends_once_and_harms_nobody),
         cmocka_unit_test(test_cancelled_before_its_first_turn_it_is_never_computed),
         cmocka_unit_test(test_cancel_in_a_callback_of_one_that_ended_in_the_same_step),
         cmocka_unit_test(test_cancel_in_its_own_callbacks),
@@ -818,7 +817,7 @@ int main(void)
         cmocka_unit_test(test_ids_that_no_vocabulary_has_fail_the_step),
         cmocka_unit_test(test_a_resumed_generation_ends_as_the_whole_one),
         cmocka_unit_test(test_resumed_with_nothing_left_it_ends_in_the_next_turn),
-        cmocka_unit_test(test_b38_b39_a_seed_gives_the_same_ids_whoever_is_beside),
+        cmocka_unit_test(test_a_seed_gives_the_same_ids_whoever_is_beside),
         cmocka_unit_test(test_every_generated_id_is_counted_also_after_resuming),
         cmocka_unit_test(test_a_view_shows_place_state_and_text),
         cmocka_unit_test(test_probe_and_clear),

@@ -3,11 +3,9 @@
  * Wrong files are built by hand from parts, since the writer cannot be talked into most faults. A
  * refusal must be one line that names what is wrong: the tests look for the words. What other
  * readers got wrong (the counts that wrap of CVE-2024-21836, -23605, -23496, -21825, -21802, and
- * the tensor of CVE-2026-33298 whose bytes wrap) has a test each.
- *
- * Bug cases B50 (tensor counts), B51 (key counts), B52 (lengths of strings), B53 (array counts),
- * B54 (dimensions), B55 (bytes that wrap, rows of part blocks), B56 (arrays of another type), B57
- * (headers, twins, alignments, offsets, files cut anywhere). */
+ * the tensor of CVE-2026-33298 whose bytes wrap) has a test each: counts of tensors, keys and array
+ * elements, lengths of strings, dimensions, rows of part blocks, arrays of another type, headers,
+ * twins, alignments, offsets, files cut anywhere. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <setjmp.h>

@@ -1,6 +1,8 @@
 /* test_output.c - text out of ids: characters and stop strings across token borders, the order of
- * the end checks, what is held back and what becomes of it. Names B10 ... are those of the list of
- * bug cases of comparable servers. */
+ * the end checks, what is held back and what becomes of it.
+ *
+ * Comparable servers sent parts of stop strings, dropped what they had held back, and broke off at a
+ * byte that is no UTF-8. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,7 +120,7 @@ static void assert_answer(const struct answer *a, const char *want)
 
 /* ---- characters ----------------------------------------------------------------------------- */
 
-static void test_b10_a_character_of_four_tokens_comes_out_whole(void **state)
+static void test_a_character_of_four_tokens_comes_out_whole(void **state)
 {
     (void)state;
     struct answer *a = answer_new((struct setup){0});
@@ -133,7 +135,7 @@ static void test_b10_a_character_of_four_tokens_comes_out_whole(void **state)
     answer_free(a);
 }
 
-static void test_b11_a_malformed_byte_passes_as_it_is_and_nothing_is_lost(void **state)
+static void test_a_malformed_byte_passes_as_it_is_and_nothing_is_lost(void **state)
 {
     (void)state;
     struct answer *a = answer_new((struct setup){0});
@@ -206,7 +208,7 @@ static void test_a_control_token_is_an_id_without_text(void **state)
 
 /* ---- stop strings --------------------------------------------------------------------------- */
 
-static void test_b12_no_part_of_a_stop_string_is_ever_delivered(void **state)
+static void test_no_part_of_a_stop_string_is_ever_delivered(void **state)
 {
     (void)state;
     struct answer *a = answer_new((struct setup){.stops = {BYTES("DEFGHIJ")}, .n_stops = 1});
@@ -224,7 +226,7 @@ static void test_b12_no_part_of_a_stop_string_is_ever_delivered(void **state)
     answer_free(a);
 }
 
-static void test_b13_a_stop_string_over_three_tokens_is_seen_in_the_last(void **state)
+static void test_a_stop_string_over_three_tokens_is_seen_in_the_last(void **state)
 {
     (void)state;
     static const struct bytes words[] = {BYTES("alpha"), BYTES(" be"), BYTES("ta gam"),
@@ -247,7 +249,7 @@ static void test_b13_a_stop_string_over_three_tokens_is_seen_in_the_last(void **
     answer_free(a);
 }
 
-static void test_b14_held_text_is_delivered_when_the_end_of_text_follows(void **state)
+static void test_held_text_is_delivered_when_the_end_of_text_follows(void **state)
 {
     (void)state;
     struct answer *a =
@@ -429,7 +431,7 @@ static void test_text_does_not_depend_on_token_borders(void **state)
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-static void test_b16_every_end_of_text_id_ends_and_is_part_of_nothing(void **state)
+static void test_every_end_of_text_id_ends_and_is_part_of_nothing(void **state)
 {
     (void)state;
     for (int which = 0; which < 2; which++) {
@@ -443,7 +445,7 @@ static void test_b16_every_end_of_text_id_ends_and_is_part_of_nothing(void **sta
     }
 }
 
-static void test_b15_without_any_end_of_text_id_it_ends_at_its_limits(void **state)
+static void test_without_any_end_of_text_id_it_ends_at_its_limits(void **state)
 {
     (void)state;
     struct answer *a = answer_new((struct setup){.no_ends = true, .max_tokens = 3});
@@ -472,7 +474,7 @@ static void test_an_ignored_end_of_text_id_does_not_end(void **state)
     answer_free(a);
 }
 
-static void test_b17_the_limit_is_exact(void **state)
+static void test_the_limit_is_exact(void **state)
 {
     (void)state;
     static const int limits[] = {1, 5, 20};
@@ -544,15 +546,15 @@ static void test_text_that_was_delivered_before_is_not_delivered_again(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_b10_a_character_of_four_tokens_comes_out_whole),
-        cmocka_unit_test(test_b11_a_malformed_byte_passes_as_it_is_and_nothing_is_lost),
+        cmocka_unit_test(test_a_character_of_four_tokens_comes_out_whole),
+        cmocka_unit_test(test_a_malformed_byte_passes_as_it_is_and_nothing_is_lost),
         cmocka_unit_test(test_a_beginning_that_is_no_character_after_all_passes),
         cmocka_unit_test(test_bytes_of_an_unfinished_character_stay_in_the_ids),
         cmocka_unit_test(test_carried_bytes_are_delivered_with_their_rest),
         cmocka_unit_test(test_a_control_token_is_an_id_without_text),
-        cmocka_unit_test(test_b12_no_part_of_a_stop_string_is_ever_delivered),
-        cmocka_unit_test(test_b13_a_stop_string_over_three_tokens_is_seen_in_the_last),
-        cmocka_unit_test(test_b14_held_text_is_delivered_when_the_end_of_text_follows),
+        cmocka_unit_test(test_no_part_of_a_stop_string_is_ever_delivered),
+        cmocka_unit_test(test_a_stop_string_over_three_tokens_is_seen_in_the_last),
+        cmocka_unit_test(test_held_text_is_delivered_when_the_end_of_text_follows),
         cmocka_unit_test(test_no_more_is_held_back_than_may_begin_a_stop_string),
         cmocka_unit_test(test_the_stop_string_that_is_complete_first_wins),
         cmocka_unit_test(test_of_two_complete_at_one_byte_the_longer_wins),
@@ -563,10 +565,10 @@ int main(void)
         cmocka_unit_test(test_a_stop_string_inside_a_character_takes_all_of_it),
         cmocka_unit_test(test_a_stop_string_within_carried_bytes_is_past),
         cmocka_unit_test(test_text_does_not_depend_on_token_borders),
-        cmocka_unit_test(test_b16_every_end_of_text_id_ends_and_is_part_of_nothing),
-        cmocka_unit_test(test_b15_without_any_end_of_text_id_it_ends_at_its_limits),
+        cmocka_unit_test(test_every_end_of_text_id_ends_and_is_part_of_nothing),
+        cmocka_unit_test(test_without_any_end_of_text_id_it_ends_at_its_limits),
         cmocka_unit_test(test_an_ignored_end_of_text_id_does_not_end),
-        cmocka_unit_test(test_b17_the_limit_is_exact),
+        cmocka_unit_test(test_the_limit_is_exact),
         cmocka_unit_test(test_end_of_text_goes_before_length_and_a_stop_string_too),
         cmocka_unit_test(test_a_full_context_ends_with_length),
         cmocka_unit_test(test_text_that_was_delivered_before_is_not_delivered_again),

@@ -401,7 +401,7 @@ static void test_an_orphan_while_it_tokenises_leaves_nothing(void **state)
 
 /* ---- removal under a generation ------------------------------------------------------------- */
 
-/* B73, for each way that a generating key goes. */
+/* Comparable servers left blocked readers asleep when their key went: each way in which one goes. */
 static void remove_by_del(struct fixture *fx)
 {
     assert_true(keys_delete(fx->ks, 0, BYTES("k")));

@@ -1,5 +1,6 @@
 /* test_sched.c - who is computed next: order, promises, the budget, preemption, forks, sameness
- * under pressure. Names B22 ... are those of the list of bug cases of comparable servers. */
+ * under pressure. Comparable servers let one long prompt or one that lacks blocks hold up all others,
+ * and lost text of those that they preempted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,7 +204,7 @@ static void test_nobody_is_admitted_past_a_head_that_does_not_fit(void **state)
     world_free(w);
 }
 
-static void test_b36_others_advance_while_one_lacks_a_block(void **state)
+static void test_others_advance_while_one_lacks_a_block(void **state)
 {
     (void)state;
     /* all cross a block border at the same time, and the pool has a block less than they want */
@@ -234,7 +235,7 @@ static void test_b36_others_advance_while_one_lacks_a_block(void **state)
 
 /* ---- the budget ----------------------------------------------------------------------------- */
 
-static void test_b33_short_prompts_do_not_wait_behind_a_long_one(void **state)
+static void test_short_prompts_do_not_wait_behind_a_long_one(void **state)
 {
     (void)state;
     struct shape shape = small_shape;
@@ -326,7 +327,7 @@ static void test_decodes_go_on_beside_a_long_prompt(void **state)
 
 /* ---- preemption ----------------------------------------------------------------------------- */
 
-static void test_b37_two_that_do_not_fit_together_both_deliver_everything(void **state)
+static void test_two_that_do_not_fit_together_both_deliver_everything(void **state)
 {
     (void)state;
     struct shape shape = small_shape;
@@ -406,7 +407,7 @@ static void test_the_last_in_order_is_the_victim_and_returns_to_its_place(void *
     world_free(w);
 }
 
-static void test_b22_ten_long_prompts_in_one_context_all_end(void **state)
+static void test_ten_long_prompts_in_one_context_all_end(void **state)
 {
     (void)state;
     struct shape shape = small_shape;
@@ -636,14 +637,14 @@ int main(void)
         cmocka_unit_test(test_a_leader_has_the_priority_of_those_who_wait_for_it),
         cmocka_unit_test(test_priority_goes_before_arrival_and_arrival_decides_among_equals),
         cmocka_unit_test(test_nobody_is_admitted_past_a_head_that_does_not_fit),
-        cmocka_unit_test(test_b36_others_advance_while_one_lacks_a_block),
-        cmocka_unit_test(test_b33_short_prompts_do_not_wait_behind_a_long_one),
+        cmocka_unit_test(test_others_advance_while_one_lacks_a_block),
+        cmocka_unit_test(test_short_prompts_do_not_wait_behind_a_long_one),
         cmocka_unit_test(test_a_step_keeps_within_its_budget_and_chunks_end_at_borders),
         cmocka_unit_test(test_decodes_go_on_beside_a_long_prompt),
-        cmocka_unit_test(test_b37_two_that_do_not_fit_together_both_deliver_everything),
+        cmocka_unit_test(test_two_that_do_not_fit_together_both_deliver_everything),
         cmocka_unit_test(test_a_pool_of_64_blocks_finishes_32_of_200_and_100_tokens),
         cmocka_unit_test(test_the_last_in_order_is_the_victim_and_returns_to_its_place),
-        cmocka_unit_test(test_b22_ten_long_prompts_in_one_context_all_end),
+        cmocka_unit_test(test_ten_long_prompts_in_one_context_all_end),
         cmocka_unit_test(test_a_crowded_pool_takes_the_steps_of_the_model),
         cmocka_unit_test(test_a_short_prompt_among_long_ones_takes_the_steps_of_the_model),
         cmocka_unit_test(test_whoever_waited_for_a_promise_is_not_kept_out_by_those_who_came_later),

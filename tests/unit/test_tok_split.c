@@ -1,7 +1,7 @@
 /* test_tok_split.c - where text is cut before merging, rule by rule.
  *
  * Expected cuts follow from the ids of tokenizer-vectors (a cut is where a token must end) and from
- * the published expressions. Bug cases B01 to B03 and B08. */
+ * the published expressions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static void check_cuts(const struct cut *cuts, size_t n)
 }
 #define CHECK_CUTS(cuts) check_cuts(cuts, sizeof(cuts) / sizeof *(cuts))
 
-static void test_b01_digits_are_cut_off_alone_by_the_smollm_rule(void **state)
+static void test_digits_are_cut_off_alone_by_the_smollm_rule(void **state)
 {
     (void)state;
     static const struct cut cuts[] = {
@@ -71,7 +71,7 @@ static void test_b01_digits_are_cut_off_alone_by_the_smollm_rule(void **state)
     CHECK_CUTS(cuts);
 }
 
-static void test_b02_digit_groups_follow_the_rule(void **state)
+static void test_digit_groups_follow_the_rule(void **state)
 {
     (void)state;
     static const struct cut cuts[] = {
@@ -82,7 +82,7 @@ static void test_b02_digit_groups_follow_the_rule(void **state)
     CHECK_CUTS(cuts);
 }
 
-static void test_b03_contractions_know_case_only_in_gpt2(void **state)
+static void test_contractions_know_case_only_in_gpt2(void **state)
 {
     (void)state;
     static const struct cut cuts[] = {
@@ -178,9 +178,9 @@ static void test_long_runs_give_every_byte_and_never_give_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_b01_digits_are_cut_off_alone_by_the_smollm_rule),
-        cmocka_unit_test(test_b02_digit_groups_follow_the_rule),
-        cmocka_unit_test(test_b03_contractions_know_case_only_in_gpt2),
+        cmocka_unit_test(test_digits_are_cut_off_alone_by_the_smollm_rule),
+        cmocka_unit_test(test_digit_groups_follow_the_rule),
+        cmocka_unit_test(test_contractions_know_case_only_in_gpt2),
         cmocka_unit_test(test_blanks_and_line_ends),
         cmocka_unit_test(test_unknown_rule_is_refused_by_name),
         cmocka_unit_test(test_a_match_that_gives_up_loses_no_byte),

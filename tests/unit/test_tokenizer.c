@@ -1,7 +1,7 @@
 /* test_tokenizer.c - text to ids and back over small vocabularies; loading from metadata.
  *
- * Bug cases B05 (control tokens in text), B06 (NUL), B08 (long runs, small stacks), B09 (bytes
- * outside the vocabulary), B15 and B16 (end ids). */
+ * What comparable programs got wrong has a test each: control tokens in text, NUL, long runs and small
+ * stacks, bytes outside the vocabulary, end ids. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,7 @@ static void test_a_whole_piece_is_a_token_before_merges_in_llama_bpe(void **stat
 
 /* ---- any bytes ------------------------------------------------------------------------------ */
 
-static void test_b06_nul_is_a_character(void **state)
+static void test_nul_is_a_character(void **state)
 {
     (void)state;
     struct tokenizer *t = toy();
@@ -167,7 +167,7 @@ static void test_each_byte_outside_utf8_is_one_mark(void **state)
     tokenizer_free(t);
 }
 
-/* B09. A character of which one byte has no token goes as a whole, and its neighbours do not join.
+/* A character of which one byte has no token goes as a whole, and its neighbours do not join.
  */
 static void test_characters_without_tokens_are_dropped_whole(void **state)
 {
@@ -208,7 +208,7 @@ static void test_random_bytes_come_back_as_their_clean_text(void **state)
 
 /* ---- special tokens ------------------------------------------------------------------------- */
 
-static void test_b05_text_never_becomes_a_control_token_unless_asked(void **state)
+static void test_text_never_becomes_a_control_token_unless_asked(void **state)
 {
     (void)state;
     struct tokenizer *t = toy();
@@ -290,9 +290,9 @@ static double seconds_to_encode(const struct tokenizer *t, struct bytes text)
     return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
 }
 
-/* B08: 16 times the text takes 16 to 22 times the time on a machine of its own; quadratic would be
+/* 16 times the text takes 16 to 22 times the time on a machine of its own; quadratic would be
  * 256 times. The bound is 40, since the caches of a busy machine favour the small text. */
-static void test_b08_time_of_a_long_run_is_nearly_linear(void **state)
+static void test_time_of_a_long_run_is_nearly_linear(void **state)
 {
     (void)state;
     static const char RUNS[] = "a 7\n<\t";
@@ -330,8 +330,8 @@ static void *encode_long_runs(void *arg)
     return NULL;
 }
 
-/* B08: the stack does not grow with the text. Sanitizers need more of it for themselves. */
-static void test_b08_long_runs_need_little_stack(void **state)
+/* The stack does not grow with the text. Sanitizers need more of it for themselves. */
+static void test_long_runs_need_little_stack(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -360,17 +360,17 @@ int main(void)
         cmocka_unit_test(test_merges_are_taken_best_rank_first_then_leftmost),
         cmocka_unit_test(test_merges_equal_the_plain_loop),
         cmocka_unit_test(test_a_whole_piece_is_a_token_before_merges_in_llama_bpe),
-        cmocka_unit_test(test_b06_nul_is_a_character),
+        cmocka_unit_test(test_nul_is_a_character),
         cmocka_unit_test(test_empty_text_has_no_ids),
         cmocka_unit_test(test_each_byte_outside_utf8_is_one_mark),
         cmocka_unit_test(test_characters_without_tokens_are_dropped_whole),
         cmocka_unit_test(test_random_bytes_come_back_as_their_clean_text),
-        cmocka_unit_test(test_b05_text_never_becomes_a_control_token_unless_asked),
+        cmocka_unit_test(test_text_never_becomes_a_control_token_unless_asked),
         cmocka_unit_test(test_the_longest_spelling_wins),
         cmocka_unit_test(test_user_defined_words_are_found_in_any_text),
         cmocka_unit_test(test_control_tokens_are_spelled_only_where_asked),
-        cmocka_unit_test(test_b08_time_of_a_long_run_is_nearly_linear),
-        cmocka_unit_test(test_b08_long_runs_need_little_stack),
+        cmocka_unit_test(test_time_of_a_long_run_is_nearly_linear),
+        cmocka_unit_test(test_long_runs_need_little_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
