@@ -259,12 +259,14 @@ void choose_row(const struct plan *plan, const struct plan_sample *s, const floa
     int32_t n = scratch->n_vocab;
     const float *x = logits;
 
-    if (is_adjusted(s)) {
+    if (!s->is_given && is_adjusted(s)) {
         memcpy(scratch->row, logits, (size_t)n * sizeof(*logits));
         adjust(plan, s, scratch->row);
         x = scratch->row;
     }
-    if (s->temperature > 0) {
+    if (s->is_given) {
+        out->id = s->id;
+    } else if (s->temperature > 0) {
         struct list l = {x, n, scratch->candidates, 0, 0, 1.0 / s->temperature, passes};
         out->id = draw(&l, s, passes);
     } else {

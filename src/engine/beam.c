@@ -37,6 +37,14 @@ int32_t beam_n_candidates(const struct tokenizer *t, int32_t width)
     return n < n_vocab ? n : n_vocab;
 }
 
+/* Best ids that are asked for of each branch: candidates, and what LOGPROBS shows. */
+int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options)
+{
+    int32_t n = beam_n_candidates(t, options->n_branches);
+
+    return options->logprobs && options->n_logprobs > n ? options->n_logprobs : n;
+}
+
 struct beam *beam_new(const struct tokenizer *t, const struct gen_options *options,
                       int32_t n_prompt, int32_t n_context)
 {
@@ -46,6 +54,7 @@ struct beam *beam_new(const struct tokenizer *t, const struct gen_options *optio
     b->tokenizer = t;
     b->width = options->n_branches;
     b->n_candidates = beam_n_candidates(t, b->width);
+    b->n_logprobs = options->logprobs ? options->n_logprobs : -1;
     b->length_penalty = options->length_penalty;
     b->early_stop = options->early_stop;
     b->ignore_eos = options->ignore_eos;
@@ -58,12 +67,20 @@ struct beam *beam_new(const struct tokenizer *t, const struct gen_options *optio
     return b;
 }
 
+static void drop_worst(struct beam *b)
+{
+    struct beam_answer *a = &b->answers[--b->n_answers];
+
+    xfree(a->ids);
+    xfree(a->logprobs);
+}
+
 void beam_free(struct beam *b)
 {
     if (!b)
         return;
-    for (int32_t i = 0; i < b->n_answers; i++)
-        xfree(b->answers[i].ids);
+    while (b->n_answers > 0)
+        drop_worst(b);
     output_free(&b->check);
     xfree(b->sums);
     xfree((void *)b->best);
@@ -106,8 +123,6 @@ static int32_t collect(struct beam *b)
                     .sum = b->sums[i] + (double)c->logprob, .branch = i, .rank = k, .id = c->id};
         }
     qsort(b->candidates, (size_t)n, sizeof *b->candidates, compare);
-    memset((void *)b->best, 0, (size_t)b->width * sizeof *b->best);
-    b->n_ready = 0;
     return n;
 }
 
@@ -116,11 +131,20 @@ static double score_of(const struct beam *b, double sum, int32_t length)
     return sum / pow(length, b->length_penalty);
 }
 
-/* Ids [n] and maybe one more are an answer; the worst of more than width goes. */
-static void add_answer(struct beam *b, const int32_t *ids, int32_t n, int32_t last_id, double score,
-                       enum gen_finish finish)
+/* The row that LOGPROBS tells of a continuation: of its id, then of the best of its branch. */
+static void put_row(const struct beam *b, const struct beam_candidate *c, struct chosen *row)
 {
-    int32_t at = b->n_answers;
+    row[0] = b->best[c->branch][c->rank];
+    memcpy(row + 1, b->best[c->branch], (size_t)b->n_logprobs * sizeof *row);
+}
+
+/* What branch q has generated is an answer, with the id of `last` behind it unless that is NULL;
+ * the worst of more than width goes. */
+static void add_answer(struct beam *b, const struct seq *q, const struct beam_candidate *last,
+                       double score, enum gen_finish finish)
+{
+    int32_t at = b->n_answers, n = q->n_ids - q->gen->n_prompt;
+    size_t width = (size_t)b->n_logprobs + 1;
 
     while (at > 0 && b->answers[at - 1].score < score)
         at--;
@@ -128,13 +152,19 @@ static void add_answer(struct beam *b, const int32_t *ids, int32_t n, int32_t la
         return;
     memmove(b->answers + at + 1, b->answers + at, (size_t)(b->n_answers - at) * sizeof *b->answers);
     struct beam_answer *a = &b->answers[at];
-    *a = (struct beam_answer){.n = n + (last_id >= 0), .score = score, .finish = finish};
+    *a = (struct beam_answer){.n = n + (last != NULL), .score = score, .finish = finish};
     a->ids = xcalloc((size_t)a->n + 1, sizeof *a->ids);
-    memcpy(a->ids, ids, (size_t)n * sizeof *ids);
-    if (last_id >= 0)
-        a->ids[n] = last_id;
+    memcpy(a->ids, q->ids + q->gen->n_prompt, (size_t)n * sizeof *a->ids);
+    if (last)
+        a->ids[n] = last->id;
+    if (q->logprobs) {
+        a->logprobs = xcalloc(((size_t)a->n + 1) * width, sizeof *a->logprobs);
+        memcpy(a->logprobs, q->logprobs, (size_t)n * width * sizeof *a->logprobs);
+    }
+    if (q->logprobs && last)
+        put_row(b, last, a->logprobs + (size_t)n * width);
     if (++b->n_answers > b->width)
-        xfree(b->answers[--b->n_answers].ids);
+        drop_worst(b);
 }
 
 /* How a branch would stand with this id: an answer by a stop string, at its length, or going on. */
@@ -164,19 +194,17 @@ static int32_t walk(struct gen *g, int32_t n)
     for (int32_t i = 0; i < n && n_next < b->width; i++) {
         struct beam_candidate *c = &b->candidates[i];
         const struct seq *q = &g->seqs[c->branch];
-        const int32_t *ids = q->ids + g->n_prompt;
-        int32_t made = q->n_ids - g->n_prompt;
-        double score = score_of(b, c->sum, made + 1);
+        double score = score_of(b, c->sum, q->n_ids - g->n_prompt + 1);
         if (!b->ignore_eos && tokenizer_is_end(b->tokenizer, c->id)) {
             if (i < b->width)
-                add_answer(b, ids, made, -1, score, GEN_STOP);
+                add_answer(b, q, NULL, score, GEN_STOP);
             continue;
         }
         c->finish = try_id(g, q, c->id);
         if (c->finish != GEN_STOP)
             b->next[n_next++] = *c;
         else if (i < b->width)
-            add_answer(b, ids, made, c->id, score, GEN_STOP);
+            add_answer(b, q, c, score, GEN_STOP);
     }
     return n_next;
 }
@@ -184,9 +212,14 @@ static int32_t walk(struct gen *g, int32_t n)
 /* Branch q goes on from where `from` stands. */
 static void take_place(struct cache *c, struct seq *q, const struct seq *from)
 {
+    size_t n_generated = (size_t)(from->n_ids - from->gen->n_prompt);
+
     cache_share(c, &from->table, &q->table);
     memcpy(q->ids, from->ids, (size_t)from->n_ids * sizeof *q->ids);
     q->n_ids = from->n_ids;
+    if (q->logprobs)
+        memcpy(q->logprobs, from->logprobs,
+               n_generated * ((size_t)q->n_best + 1) * sizeof *q->logprobs);
     q->sampler.n_counts = from->sampler.n_counts;
     if (q->sampler.counts)
         memcpy(q->sampler.counts, from->sampler.counts,
@@ -221,6 +254,9 @@ static void assign(struct gen *g, struct cache *c)
     for (int32_t i = 0; i < b->width; i++) {
         struct seq *q = &g->seqs[place[i]];
         ASSERT(q->n_ids < q->ids_cap);
+        if (q->logprobs)
+            put_row(b, &b->next[i],
+                    q->logprobs + (size_t)(q->n_ids - g->n_prompt) * ((size_t)q->n_best + 1));
         q->ids[q->n_ids++] = b->next[i].id;
         sampler_count(&q->sampler, b->next[i].id);
         b->sums[place[i]] = b->next[i].sum;
@@ -245,14 +281,15 @@ bool beam_step(struct gen *g, struct cache *c)
     for (int32_t i = 0; i < n_next; i++) {
         const struct beam_candidate *n = &b->next[i];
         if (n->finish == GEN_LENGTH)
-            add_answer(b, g->seqs[n->branch].ids + g->n_prompt, length - 1, n->id,
-                       score_of(b, n->sum, length), GEN_LENGTH);
+            add_answer(b, &g->seqs[n->branch], n, score_of(b, n->sum, length), GEN_LENGTH);
     }
-    if (n_next < b->width || b->next[0].finish == GEN_LENGTH ||
-        is_settled(b, b->next[0].sum, length))
-        return true;
-    assign(g, c);
-    return false;
+    bool is_over = n_next < b->width || b->next[0].finish == GEN_LENGTH ||
+                   is_settled(b, b->next[0].sum, length);
+    if (!is_over)
+        assign(g, c);
+    memset((void *)b->best, 0, (size_t)b->width * sizeof *b->best);
+    b->n_ready = 0;
+    return is_over;
 }
 
 /* The i-th best of what runs. */
@@ -280,10 +317,14 @@ void beam_settle(struct gen *g, enum gen_finish finish)
         const struct seq *q = beam_at(g, i);
         int32_t n = q->n_ids - g->n_prompt;
         if (n > 0 && b->n_answers < b->width)
-            add_answer(b, q->ids + g->n_prompt, n, -1, score_of(b, b->sums[q->branch], n), finish);
+            add_answer(b, q, NULL, score_of(b, b->sums[q->branch], n), finish);
     }
     for (int32_t i = 0; i < b->width; i++) {
         struct seq *q = &g->seqs[i];
+        size_t n_rows = i < b->n_answers ? (size_t)b->answers[i].n : 0;
+        if (q->logprobs && n_rows > 0)
+            memcpy(q->logprobs, b->answers[i].logprobs,
+                   n_rows * ((size_t)q->n_best + 1) * sizeof *q->logprobs);
         output_reset(&q->output);
         q->finish = i < b->n_answers ? b->answers[i].finish : GEN_LENGTH;
         q->score = i < b->n_answers ? b->answers[i].score : -INFINITY;

@@ -14,6 +14,7 @@ struct seq;
 /* An answer that is complete. */
 struct beam_answer {
     int32_t *ids; /* [n] owns; generated, without the end-of-text id */
+    struct chosen *logprobs; /* [n, 1 + n_logprobs] owns; of those ids; NULL: nobody asked */
     int32_t n;
     double score; /* sum of log-probabilities / length^penalty; the end-of-text id counts in both */
     enum gen_finish finish;
@@ -27,11 +28,13 @@ struct beam_candidate {
 /* The search of one generation, which owns it. Main thread only. */
 struct beam {
     const struct tokenizer *tokenizer; /* borrows */
-    int32_t width, n_candidates;       /* n_candidates: best ids asked for of each branch */
+    int32_t width, n_candidates;       /* n_candidates: best ids looked at of each branch */
+    int32_t n_logprobs;                /* told beside each id; -1: nobody asked */
     double length_penalty;
     bool early_stop, ignore_eos;
     double *sums;                /* [width] owns; of the running branches */
-    const struct chosen **best;  /* [width] owns; of this step, each [n_candidates]; NULL: none */
+    const struct chosen **best;  /* [width] owns; of this step, each [n_candidates] at least; NULL:
+                                    none */
     int32_t n_ready;             /* branches whose best have come */
     struct beam_answer *answers; /* [n_answers of width] owns; best first */
     int32_t n_answers;
@@ -43,6 +46,7 @@ struct beam *beam_new(const struct tokenizer *t, const struct gen_options *optio
                       int32_t n_prompt, int32_t n_context);
 void beam_free(struct beam *b);
 int32_t beam_n_candidates(const struct tokenizer *t, int32_t width);
+int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options);
 bool beam_take(struct gen *g, struct seq *q, const struct chosen *best);
 bool beam_step(struct gen *g, struct cache *c);
 void beam_settle(struct gen *g, enum gen_finish finish);

@@ -384,7 +384,7 @@ static void accept_all(struct engine *e, struct seq *lead, const struct chosen *
         accept(e, q, samples, at++);
 }
 
-/* One sample for each sampled part, in the order of the parts. An id outside the vocabulary or a
+/* As many samples as were asked for, in the order of the parts. An id outside the vocabulary or a
  * wrong number of them is a device's fault, not ours: it fails the step. */
 static bool samples_are_valid(const struct engine *e, struct runner_done *done)
 {
@@ -421,6 +421,9 @@ static bool take_results(struct engine *e)
     }
     for (int32_t i = 0, at = 0; i < e->step.n_parts; i++) {
         const struct step_part *part = &e->step.parts[i];
+        if (part->seq)
+            prompt_take(part->seq, done.samples, at, part->n_given, e->step.plan);
+        at += part->n_given;
         if (part->seq && part->n_samples > 0 && part->seq->gen->beam)
             accept_beam(e, part->seq, done.samples, at);
         else if (part->seq && part->n_samples > 0 && gen_is_fresh(part->seq->gen))

@@ -51,7 +51,7 @@ struct gen_start {
 struct gen_options {
     int32_t n_branches; /* 1 .. ENGINE_MAX_BRANCHES; 0 is 1 */
     bool beam; /* n_branches are a beam: the best answers, best first; no portions, none resumed;
-                  temperature, top-k, top-p, min-p, seed and logprobs are not looked at */
+                  temperature, top-k, top-p, min-p and seed are not looked at */
     float length_penalty; /* of a beam's score */
     bool early_stop;      /* a beam ends as soon as n_branches answers are there */
     const struct gen_start
@@ -64,6 +64,8 @@ struct gen_options {
     bool ignore_eos;
     bool logprobs;             /* report them for each generated id, with the n_logprobs best */
     int32_t n_logprobs;        /* 0 .. ENGINE_MAX_LOGPROBS */
+    bool prompt_logprobs;      /* the same for the ids of the prompt, with branch 0 */
+    int32_t n_prompt_logprobs; /* 0 .. ENGINE_MAX_LOGPROBS */
     int32_t priority;          /* higher first in the one queue order; 0 for everybody by default */
     int64_t deadline_us;       /* clock_mono_us at which it ends with GEN_DEADLINE; 0: none */
     const struct bytes *stops; /* [n_stops] copied; at most 64 of 1 KiB */
@@ -95,10 +97,15 @@ struct gen_end {
     int32_t n_generated; /* as counted: those of a cut stop string too, the end-of-text id not */
     double score;        /* of a beam: sum of log-probabilities / length^length_penalty */
     /* For each generated id, as sampled, its log-probability and the n_best best ids with theirs:
-     * [n_generated, 1 + n_best], raw (before bias, penalties and temperature). An id of -1: there is
-     * none; of a resumed id all but the id itself are unknown (NaN, -1). NULL: not asked for. */
+     * [n_generated, 1 + n_best], raw (before bias, penalties and temperature); those of a beam are
+     * what it adds up, so with bias and penalties. An id of -1: there is none; of a resumed id all but the id itself are unknown (NaN, -1). NULL: not asked for. */
     const struct chosen *logprobs;
     int32_t n_best;
+    /* The same for the ids of the prompt: [n_prompt_known, 1 + n_prompt_best], n_prompt_known of
+     * n_prompt when it ended early. Nothing precedes the first id: NaN, -1. NULL: not asked for, or
+     * not branch 0. */
+    const struct chosen *prompt_logprobs;
+    int32_t n_prompt_known, n_prompt_best;
     int64_t queued_ms, prefill_ms, decode_ms;
     const char *error; /* GEN_ERROR: what and why; NULL otherwise */
     /* all of it is borrowed until the callback returns */

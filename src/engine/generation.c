@@ -79,7 +79,7 @@ static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     cache_open(g->cache, &q->table, &g->ns, &g->promises, q->ids_cap / block + 1);
     sampler_init(&q->sampler, t, options, branch, growth + 1);
     output_init(&q->output, t, options, start->carry, g->n_prompt, n_context);
-    if (options->logprobs && !options->beam) {
+    if (options->logprobs) {
         q->n_best = options->n_logprobs;
         q->logprobs = xcalloc((size_t)(growth + 1) * ((size_t)q->n_best + 1), sizeof *q->logprobs);
     }
@@ -111,6 +111,8 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     list_init(&g->in_outbox);
     g->n_seqs = options->n_branches > 0 ? options->n_branches : 1;
     g->seqs = xcalloc((size_t)g->n_seqs, sizeof *g->seqs);
+    if (!options->starts || !options->starts[0].is_over) /* told with the end of branch 0 */
+        prompt_init(&g->prompt_rows, options, ids, n_prompt);
     if (options->beam)
         g->beam = beam_new(t, options, n_prompt, n_context);
     ASSERT(!g->beam || (n_resumed == 0 && !options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
@@ -134,6 +136,7 @@ void gen_free(struct gen *g)
     }
     xfree(g->seqs);
     beam_free(g->beam);
+    prompt_free(&g->prompt_rows);
     str_free(&g->error);
     xfree(g);
 }
@@ -228,6 +231,7 @@ void seq_describe_end(const struct seq *q, struct gen_end *end)
 {
     const struct gen *g = q->gen;
     const struct output *o = &q->output;
+    const struct prompt_rows *p = &g->prompt_rows;
     struct gen_times times = seq_times(q);
 
     *end = (struct gen_end){.branch = q->branch,
@@ -242,6 +246,9 @@ void seq_describe_end(const struct seq *q, struct gen_end *end)
                             .score = q->score,
                             .logprobs = q->logprobs,
                             .n_best = q->n_best,
+                            .prompt_logprobs = q->branch == 0 ? p->rows : NULL,
+                            .n_prompt_known = p->n_known,
+                            .n_prompt_best = p->n_best,
                             .queued_ms = times.queued_ms,
                             .prefill_ms = times.prefill_ms,
                             .decode_ms = times.decode_ms,

@@ -9,6 +9,7 @@
 #include "engine/beam.h"
 #include "engine/engine.h"
 #include "engine/output.h"
+#include "engine/prompt.h"
 #include "engine/sampler.h"
 
 enum gen_state {
@@ -58,6 +59,7 @@ struct gen {
     int32_t n_common;  /* leading blocks that all live branches name since the last admission, and
                          the first one computes */
     struct beam *beam; /* owns; NULL: branches go their own ways */
+    struct prompt_rows prompt_rows;
     struct cache_owner promises;
     struct cache_namespace ns;
     struct gen_events events; /* functions are the submitter's */

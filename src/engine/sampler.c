@@ -81,7 +81,7 @@ void sampler_init(struct sampler *s, const struct tokenizer *t, const struct gen
     };
     if (options->beam) {
         s->sample.temperature = 0;
-        s->sample.n_best = beam_n_candidates(t, options->n_branches);
+        s->sample.n_best = beam_n_best(t, options);
         s->sample.best_adjusted = true; /* what is banned is no continuation */
     }
     if (s->counts_cap > 0)

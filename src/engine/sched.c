@@ -300,8 +300,9 @@ static bool must_wait(struct sched *s, struct gen *g, struct cache_seat *seats, 
 {
     for (int32_t i = 0; i < n_seats; i++) {
         struct cache_found *found = &seats[i].found;
-        s->n_looked += seats[i].n;
-        cache_look(s->cache, seats[i].table, seats[i].ids, seats[i].n, found);
+        int32_t n = prompt_findable(gen_next_live(g, NULL), seats[i].n);
+        s->n_looked += n;
+        cache_look(s->cache, seats[i].table, seats[i].ids, n, found);
         if (seats[i].table->n_slots > 0)
             continue; /* has it in host memory */
         g->waits_for = *found;
@@ -467,20 +468,42 @@ static int32_t rows_planned(const struct gen *g)
     return n;
 }
 
+/* Rows that still fit the samples of the step, for a prompt that owes log-probabilities and has
+ * n_given of them in it: where none is free, one whose sample has the place of its own draw. */
+static int32_t rows_by_samples(const struct sched *s, const struct seq *q, int32_t n_given)
+{
+    int32_t n = prompt_fit_rows(q, n_given + s->n_free_samples);
+
+    if (s->n_free_samples == 0 && n_given > 0)
+        return 0; /* the place of its draw may be taken */
+    if (n == INT32_MAX)
+        return n;
+    return n - q->n_planned + (s->n_free_samples == 0);
+}
+
 /* Gives a branch up to `want` of at most `most` rows, cut at a block border unless they reach the
- * end: the first block at least. Returns how many. */
-static int32_t give_seq(const struct sched *s, struct seq *q, int32_t want, int32_t most)
+ * end or all samples are taken: the first block at least. Returns how many. */
+static int32_t give_seq(struct sched *s, struct seq *q, int32_t want, int32_t most)
 {
     int32_t block = s->block_size, at = next_row(q), todo = seq_rows_left(s, q);
-    int32_t to_border = block - at % block;
+    int32_t to_border = block - at % block, first = at - q->n_planned;
+    int32_t n_given = prompt_n_given(q, first, q->n_planned);
+    int32_t by_samples = rows_by_samples(s, q, n_given);
     int32_t n = want > to_border ? want : to_border;
 
     if (n > most)
         n = most;
-    n = todo <= n ? todo : n - (PLANTED(CHUNK_UNCUT) ? 0 : (at + n) % block);
+    if (n > by_samples)
+        n = by_samples;
+    if (todo <= n)
+        n = todo;
+    else if (n < by_samples && !PLANTED(CHUNK_UNCUT))
+        n -= (at + n) % block;
     if (n <= 0)
         return 0;
     q->n_planned += n;
+    n_given = prompt_n_given(q, first, q->n_planned) - n_given;
+    s->n_free_samples -= n_given < s->n_free_samples ? n_given : s->n_free_samples;
     return n;
 }
 
@@ -552,6 +575,7 @@ void sched_plan(struct sched *s, struct step *step)
     if (!s->has_preempted || PLANTED(PREEMPT_ADMITS))
         plan_admissions(s, step);
     s->is_backlogged = s->n_queued > 0;
+    s->n_free_samples = step->plan->limits.max_seqs - s->n_branches;
     share_budget(s, s->max_batch_tokens - (PLANTED(BUDGET_OVERRUN) ? 0 : step->n_decodes));
     LIST_FOREACH(&s->running, node, next) {
         GEN_FOREACH_LIVE(GEN_AT(node), q)

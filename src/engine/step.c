@@ -122,9 +122,11 @@ void step_add_rows(struct step *s, struct seq *q)
     if (PLANTED(BELOW_COUNT) && at > 0 && s->plan->n_rows + end - at < s->plan->limits.max_rows)
         at--;
     plan_add_seq(s->plan, at, q->ids + at, end - at, q->table.blocks, n_blocks);
+    int32_t n_given = prompt_plan(q, s->plan, end - q->n_planned, q->n_planned);
     s->parts[s->n_parts++] =
         (struct step_part){.seq = q,
                            .n_rows = q->n_planned,
+                           .n_given = n_given,
                            .n_samples = end == seq_n_known(q) ? add_samples(s, q) : 0};
 }
 

@@ -13,6 +13,7 @@
 struct step_part {
     struct seq *seq; /* borrows; NULL once it has ended: its results are nobody's */
     int32_t n_rows;
+    int32_t n_given;   /* samples of the plan for ids of its prompt, before those below */
     int32_t n_samples; /* of the plan that belong to it: none, its own, or the first of each branch
                           of its group */
 };

@@ -56,6 +56,22 @@ static void test_logprob_is_of_the_raw_logits(void **state)
     assert_float_equal(c.logprob, 0.5 - log(sum), 1e-6);
 }
 
+static void test_a_given_id_is_told_and_not_drawn(void **state)
+{
+    (void)state;
+    const float logits[] = {0.5f, 2, -1};
+    const struct plan_bias bias[] = {{2, -INFINITY}};
+    struct arrays a = {.bias = bias, .n_bias = 1};
+    struct plan_sample s = plain;
+    double sum = exp(0.5) + exp(2.0) + exp(-1.0);
+
+    s.is_given = true;
+    s.id = 2;
+    struct chosen c = choose(logits, 3, s, &a);
+    assert_int_equal(c.id, 2);
+    assert_float_equal(c.logprob, -1 - log(sum), 1e-6);
+}
+
 static void test_repeat_divides_positive_and_multiplies_negative_logits_once(void **state)
 {
     (void)state;
@@ -297,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_best_ids_are_those_of_a_sort),
         cmocka_unit_test(test_greedy_takes_the_lowest_of_equal_ids),
         cmocka_unit_test(test_logprob_is_of_the_raw_logits),
+        cmocka_unit_test(test_a_given_id_is_told_and_not_drawn),
         cmocka_unit_test(test_repeat_divides_positive_and_multiplies_negative_logits_once),
         cmocka_unit_test(test_presence_and_frequency_count_generated_ids),
         cmocka_unit_test(test_banning_everything_or_nan_gives_id_0),

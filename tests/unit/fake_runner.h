@@ -151,11 +151,11 @@ static inline void fake_compute(struct fake_runner *r)
         }
         int32_t last = seq->first_row + seq->n_rows - 1;
         for (; at_sample < p->n_samples && p->samples[at_sample].row <= last; at_sample++) {
-            uint64_t all = 0; /* reads every slot, as attention does */
-            for (int32_t at = 0; at < seq->position + seq->n_rows; at++)
-                all = fake_mix(all ^ *fake_slot(r, seq, at));
             const struct plan_sample *s = &p->samples[at_sample];
-            r->samples[at_sample] = (struct chosen){.id = fake_choose(r, s, all)};
+            uint64_t all = 0; /* reads every slot up to the row, as attention does */
+            for (int32_t at = 0; at <= seq->position + s->row - seq->first_row; at++)
+                all = fake_mix(all ^ *fake_slot(r, seq, at));
+            r->samples[at_sample].id = s->is_given ? s->id : fake_choose(r, s, all);
             r->samples[at_sample].logprob = fake_logprob(all, r->samples[at_sample].id - 'a');
             fake_best(r, all, s->n_best, r->samples + p->n_samples + s->best_at);
         }

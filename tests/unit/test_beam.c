@@ -125,6 +125,28 @@ static void no_output(void *owner, const struct gen_output *output)
     fail_msg("a beam told %d bytes before its end", (int)output->text.len);
 }
 
+/* Every answer tells the chain of ids that it was made of, whichever branches those went through. */
+static void check_logprobs(const struct search *s, const struct gen_end *end)
+{
+    struct line l = {0};
+    struct chosen best[ENGINE_MAX_LOGPROBS];
+
+    assert_int_equal(end->logprobs != NULL, s->options.logprobs);
+    for (int32_t i = 0; end->logprobs && i < end->n_generated; i++) {
+        const struct chosen *row = end->logprobs + (ptrdiff_t)i * (end->n_best + 1);
+        uint64_t hash = hash_of(s->prompt, s->n_prompt, &l);
+        fake_best(s->w->runner, hash, end->n_best, best);
+        if (i < end->n_ids)
+            assert_int_equal(row[0].id, end->ids[i]); /* else it is part of a stop string */
+        assert_true(row[0].logprob == fake_logprob(hash, row[0].id - 'a'));
+        for (int32_t k = 0; k < end->n_best; k++) {
+            assert_int_equal(row[1 + k].id, best[k].id);
+            assert_true(row[1 + k].logprob == best[k].logprob);
+        }
+        l.ids[l.n++] = row[0].id;
+    }
+}
+
 static void search_end(void *owner, const struct gen_end *end)
 {
     struct search *s = owner;
@@ -135,6 +157,7 @@ static void search_end(void *owner, const struct gen_end *end)
     l->score = end->score;
     l->finish = end->finish;
     memcpy(l->ids, end->ids, (size_t)end->n_ids * sizeof *end->ids);
+    check_logprobs(s, end);
     if (end->is_last)
         s->gen = NULL;
 }
@@ -197,6 +220,8 @@ static void test_equals_a_plain_search_at_every_width_and_penalty(void **state)
                 s.options = gen_options_default();
                 s.options.length_penalty = penalties[p];
                 s.options.early_stop = early;
+                s.options.logprobs = early; /* asking for them changes no answer */
+                s.options.n_logprobs = 5 * p;
                 search_submit(&s, w, 45, width, width, 40);
                 drain(w);
                 check_search(&s);
@@ -214,6 +239,8 @@ static void test_stop_string_makes_an_answer(void **state)
     s.options = gen_options_default();
     s.options.stops = &stop;
     s.options.n_stops = 1;
+    s.options.logprobs = true;
+    s.options.n_logprobs = 20;
     search_submit(&s, w, 45, 3, 4, 40);
     drain(w);
     check_search(&s);
@@ -265,6 +292,8 @@ static void test_beams_come_back_from_preemption_in_both_modes(void **state)
             struct world *w = beam_world(shape);
             for (int32_t i = 0; i < N; i++) {
                 s[i].options = gen_options_default();
+                s[i].options.logprobs = true;
+                s[i].options.n_logprobs = 2;
                 search_submit(&s[i], w, 37, i % 3, 2 + i % 3, 40);
             }
             drain(w);
@@ -285,6 +314,7 @@ static void test_cancel_tells_the_best_so_far_first(void **state)
         static struct search s;
         struct world *w = beam_world(small_shape);
         s.options = gen_options_default();
+        s.options.logprobs = true;
         search_submit(&s, w, 60, 2, 3, 60);
         for (int32_t i = 0; i < n_turns; i++)
             turn(w);
