@@ -38,6 +38,11 @@ int64_t clock_wall_ms(void)
     return clock_wall_us() / 1000;
 }
 
+int64_t clock_cpu_us(void)
+{
+    return atomic_load(&is_frozen) ? 0 : read_us(CLOCK_THREAD_CPUTIME_ID);
+}
+
 void clock_tick(void)
 {
     cached_wall_ms = clock_wall_ms();

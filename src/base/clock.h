@@ -8,6 +8,7 @@
 int64_t clock_mono_us(void);    /* never steps back; any thread; includes the test offset */
 int64_t clock_wall_us(void);    /* Unix time; any thread; includes the test offset */
 int64_t clock_wall_ms(void);    /* the same in milliseconds */
+int64_t clock_cpu_us(void);     /* that this thread has used; 0 while the clock is frozen */
 
 void clock_tick(void);          /* main thread: refresh the cached pair */
 int64_t clock_now_ms(void);     /* cached wall time, main thread */

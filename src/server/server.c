@@ -23,7 +23,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
@@ -289,9 +288,7 @@ int64_t server_uptime_s(const struct server *s)
 /* The main thread looks at the engine: how long has it been away? */
 static void look(struct server *s)
 {
-    struct timespec t = {0};
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* fails for no clock of ours */
-    int64_t now_us = clock_mono_us(), cpu_us = t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    int64_t now_us = clock_mono_us(), cpu_us = clock_cpu_us();
     int64_t since_us = s->loop->awake_us > s->looked_us ? s->loop->awake_us : s->looked_us;
     bool counts = s->looked_us > 0 && s->state == SERVER_READY; /* not the start, nor loading */
     if (counts && now_us - since_us > s->stats.max_stall_us)

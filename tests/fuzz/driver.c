@@ -6,7 +6,14 @@
  * it replays every seed (inputs that once broke something become seeds and are tried for ever), then
  * mutates them blindly, a fixed number of times from a fixed seed.
  *
- *   fuzz_gguf [--mutate N] [--seed S] [FILE or DIRECTORY ...]
+ *   fuzz_gguf [--mutate N] [--seconds T] [--seed S] [--from ROUND] [FILE or DIRECTORY ...]
+ *
+ * --seconds goes on until the time is over. Each round has random numbers of its own, so that a late
+ * one can be run again alone (--from).
+ *
+ *   fuzz_gguf --shrink FILE
+ *
+ * makes an input that kills the target shorter for as long as it does, and writes it back.
  *
  * Without paths the seeds are $KVASIR_SRC/tests/fuzz/seeds/gguf, for a program called fuzz_gguf. A
  * target may add seeds that it makes itself (fuzz_more_seeds). When the target dies, the input is
@@ -29,6 +36,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/err.h"
 #include "base/file.h"
@@ -41,12 +50,21 @@ enum {
     MAX_SEEDS = 1024,
     LONGEST_INPUT = 1 << 20,
     DEFAULT_ROUNDS = 40000,
+    PROGRESS_S = 60,
+    FAULT_WORDS = 24, /* bytes of what the target said when it died, NUL included */
     HEAD_BYTES = 512, /* half of the mutations fall here: formats keep their structure in front */
 };
 
 struct seed {
     char *name;      /* owns */
     struct str data; /* owns */
+};
+
+struct arguments {
+    uint64_t rounds, seconds; /* seconds: instead of rounds; 0: not given */
+    uint64_t seed, from;      /* from: the first round */
+    const char *shrink;       /* borrowed; a file instead of all this; NULL: not asked for */
+    int n_paths;
 };
 
 struct driver {
@@ -222,26 +240,141 @@ static void (*const mutations[])(struct rng *, struct str *, const struct str *)
     flip_bit, set_byte, set_number, set_number, cut, drop_run, insert_run,
 };
 
-static void mutate_all(struct driver *d, uint64_t rounds, uint64_t seed)
+/* Replaces s by a mutation of a seed; the seed's name. */
+static const char *make_mutation(const struct driver *d, struct rng *rng, struct str *s)
 {
-    struct rng rng = rng_from(seed);
+    const struct seed *from = &d->seeds[rng_below(rng, (uint64_t)d->n_seeds)];
+    const struct seed *other = &d->seeds[rng_below(rng, (uint64_t)d->n_seeds)];
+    str_append(s, from->data.data, from->data.len);
+    for (uint64_t n = rng_below(rng, 4) + 1; n > 0; n--)
+        mutations[rng_below(rng, sizeof mutations / sizeof mutations[0])](rng, s, &other->data);
+    return from->name;
+}
+
+/* For targets whose inputs are decisions: any bytes are a good one. */
+static const char *make_drawn(struct rng *rng, struct str *s)
+{
+    for (uint64_t n = 1 + rng_below(rng, fuzz_drawn_bytes); n > 0; n--)
+        str_append_char(s, (char)rng_next(rng));
+    return "nothing";
+}
+
+static void print_progress(uint64_t rounds, int64_t seconds)
+{
+    printf("# %" PRIu64 " rounds", rounds);
+    if (fuzz_requests)
+        printf(", %" PRIu64 " requests", fuzz_requests());
+    printf(", %" PRId64 " s\n", seconds);
+    fflush(stdout);
+}
+
+static void mutate_all(struct driver *d, const struct arguments *a)
+{
     struct str s = {0};
-    for (uint64_t round = 0; round < rounds; round++) {
+    time_t start = time(NULL), told = start;
+    uint64_t round = a->from;
+    for (; a->seconds > 0 ? time(NULL) - start < (time_t)a->seconds : round - a->from < a->rounds;
+         round++) {
+        struct rng rng = rng_from(a->seed ^ round << 20);
         char what[400];
-        const struct seed *from = &d->seeds[rng_below(&rng, (uint64_t)d->n_seeds)];
-        const struct seed *other = &d->seeds[rng_below(&rng, (uint64_t)d->n_seeds)];
         str_clear(&s);
-        str_append(&s, from->data.data, from->data.len);
-        for (uint64_t n = rng_below(&rng, 4) + 1; n > 0; n--)
-            mutations[rng_below(&rng, sizeof mutations / sizeof mutations[0])](&rng, &s,
-                                                                               &other->data);
-        snprintf(what, sizeof what, "round %" PRIu64 " of seed %" PRIu64 ", from %s", round, seed,
-                 from->name);
+        bool is_drawn = &fuzz_drawn_bytes != NULL && rng_next(&rng) % 2 == 0;
+        const char *from = is_drawn ? make_drawn(&rng, &s) : make_mutation(d, &rng, &s);
+        snprintf(what, sizeof what, "round %" PRIu64 " of seed %" PRIu64 ", from %s", round,
+                 a->seed, from);
         try_input(what, s.data, s.len);
+        if (time(NULL) - told >= PROGRESS_S) {
+            told = time(NULL);
+            print_progress(round + 1 - a->from, told - start);
+        }
     }
     str_free(&s);
-    printf("ok %d - %" PRIu64 " mutations of %d seeds, seed %" PRIu64 "\n", ++d->n_tests, rounds,
-           d->n_seeds, seed);
+    print_progress(round - a->from, time(NULL) - start);
+    printf("ok %d - %" PRIu64 " mutations of %d seeds, seed %" PRIu64 "\n", ++d->n_tests,
+           round - a->from, d->n_seeds, a->seed);
+}
+
+/* ---- shrinking -------------------------------------------------------------------------------- */
+
+/* Tries it in a child and hears its first words, by which one fault is told from another. False: it
+ * lived. */
+static bool is_deadly(const struct str *s, char words[FAULT_WORDS])
+{
+    int status = 0, ends[2];
+    fflush(stdout);
+    if (pipe(ends) != 0)
+        return false;
+    pid_t child = fork();
+    if (child == 0) {
+        (void)dup2(ends[1], STDOUT_FILENO); /* fails only without descriptors: then it is loud */
+        (void)dup2(ends[1], STDERR_FILENO);
+        try_input("a shorter one", s->data, s->len);
+        _exit(0);
+    }
+    close(ends[1]);
+    struct str heard = {0};
+    char data[4096];
+    for (ssize_t n; child > 0 && (n = read(ends[0], data, sizeof data)) > 0;)
+        str_append(&heard, data, (size_t)n);
+    close(ends[0]);
+    memset(words, 0, FAULT_WORDS);
+    memcpy(words, bytes_of(&heard).data, heard.len < FAULT_WORDS ? heard.len : FAULT_WORDS - 1);
+    str_free(&heard);
+    return child > 0 && waitpid(child, &status, 0) == child && status != 0;
+}
+
+/* Without the run of n bytes at `at`, or with zeros in its place: kept where it still kills. */
+static bool try_without(struct str *s, const char *fault, size_t at, size_t n, bool drop)
+{
+    char words[FAULT_WORDS];
+    struct str shorter = {0};
+    str_append(&shorter, s->data, s->len);
+    if (drop) {
+        memmove(shorter.data + at, shorter.data + at + n, s->len - at - n);
+        shorter.len -= n;
+    } else {
+        memset(shorter.data + at, 0, n);
+    }
+    bool is_kept = (drop || memcmp(shorter.data, s->data, s->len) != 0) &&
+                   is_deadly(&shorter, words) && strcmp(words, fault) == 0;
+    if (is_kept) {
+        str_free(s);
+        *s = shorter;
+    } else {
+        str_free(&shorter);
+    }
+    return is_kept;
+}
+
+static void make_shorter(struct str *s, const char *fault)
+{
+    for (size_t n = s->len / 2; n > 0; n /= 2) {
+        for (size_t at = 0; at + n <= s->len;)
+            at += try_without(s, fault, at, n, true) ? 0 : n;
+        for (size_t at = 0; at + n <= s->len; at += n)
+            (void)try_without(s, fault, at, n, false); /* what can be zero says nothing */
+    }
+}
+
+static int shrink_file(const char *path)
+{
+    struct str data = {0};
+    struct err err;
+    char fault[FAULT_WORDS];
+    int status = file_read(path, LONGEST_INPUT, &data, &err);
+    if (status == 0 && !is_deadly(&data, fault))
+        status = err_set(&err, "%s does not kill the target", path);
+    size_t before = data.len;
+    if (status == 0) {
+        make_shorter(&data, fault);
+        status = file_replace(path, data.data, data.len, &err);
+    }
+    if (status == 0)
+        printf("# %s: %zu bytes of %zu\n", path, data.len, before);
+    else
+        printf("Bail out! %s\n", err.text);
+    str_free(&data);
+    return status;
 }
 
 /* ---- main ---------------------------------------------------------------------------------- */
@@ -273,17 +406,18 @@ static void free_seeds(struct driver *d)
     xfree(d->seeds);
 }
 
-struct arguments {
-    uint64_t rounds, seed;
-    int n_paths;
-};
-
 static int parse(int argc, char **argv, struct driver *d, struct arguments *a)
 {
     for (int i = 1; i < argc; i++) {
-        uint64_t *number = strcmp(argv[i], "--mutate") == 0 ? &a->rounds
-                           : strcmp(argv[i], "--seed") == 0 ? &a->seed
-                                                            : NULL;
+        if (strcmp(argv[i], "--shrink") == 0 && i + 1 < argc) {
+            a->shrink = argv[++i];
+            continue;
+        }
+        uint64_t *number = strcmp(argv[i], "--mutate") == 0    ? &a->rounds
+                           : strcmp(argv[i], "--seed") == 0    ? &a->seed
+                           : strcmp(argv[i], "--seconds") == 0 ? &a->seconds
+                           : strcmp(argv[i], "--from") == 0    ? &a->from
+                                                               : NULL;
         if (number == NULL) {
             a->n_paths++;
             if (add_path(d, argv[i]) != 0)
@@ -314,6 +448,8 @@ int main(int argc, char **argv)
     const char *target = target_of(argv[0]);
     int status = parse(argc, argv, &d, &a);
     snprintf(current.path, sizeof current.path, "fuzz_%s.crash", target);
+    if (status == 0 && a.shrink)
+        return shrink_file(a.shrink) == 0 ? 0 : 1;
     if (status == 0 && a.n_paths == 0)
         status = add_default_seeds(&d, target);
     if (a.n_paths == 0 && fuzz_more_seeds != NULL)
@@ -324,7 +460,7 @@ int main(int argc, char **argv)
         signal(fatal[i], on_crash);
     if (status == 0) {
         replay_all(&d);
-        mutate_all(&d, a.rounds, a.seed);
+        mutate_all(&d, &a);
         printf("1..%d\n", d.n_tests);
     }
     free_seeds(&d);

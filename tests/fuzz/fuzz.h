@@ -15,4 +15,11 @@ void fuzz_more_seeds(fuzz_add add, void *arg) __attribute__((weak));
 /* Optional: mutations in a run without --mutate; slow targets take fewer than the driver's. */
 extern const uint64_t fuzz_rounds __attribute__((weak));
 
+/* Optional: the target's inputs are decisions, any bytes make a good one: half of the rounds take new
+ * ones, of so many bytes at most. */
+extern const size_t fuzz_drawn_bytes __attribute__((weak));
+
+/* Optional: what a long run reports beside rounds. */
+uint64_t fuzz_requests(void) __attribute__((weak));
+
 #endif

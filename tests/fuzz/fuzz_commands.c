@@ -1,14 +1,16 @@
 /* fuzz_commands.c - whole conversations with a whole server, drawn from the commands' own grammar.
  *
  * The input is a string of decisions: each byte chooses among what may come next, so that every
- * input is a conversation and a mutation of it is a similar one. Up to three clients say commands of
- * the table, whose arguments are drawn by the syntax line of each (the tree behind COMMAND DOCS) and
- * by kind: keys, ids, numbers at the edges, texts, junk; whole, cut in the middle, or as raw bytes.
- * In between the loop turns, the model is held and let go, time passes, clients leave, a call for
- * memory fails. Replies must be well-formed, the books add up after each conversation, the last
- * client is served and nothing of the others is left.
+ * input is a conversation and a mutation of it is a similar one. Up to four clients send pipelines of
+ * requests (grammar.h), whole, damaged, or cut anywhere while others speak. In between the model is
+ * held and let go, time passes, clients leave, a call for memory or for a socket fails. Each request
+ * must have its one answer (talk.h), the books add up all along, and at the end the next client is
+ * served, nothing of the others is left, and every block and byte has come back.
  *
- * The server outlives inputs, and is opened anew where one may have changed its options. */
+ * The server outlives inputs, which makes them cheap: some 10 microseconds a request. What a
+ * conversation has moved is put back (options), and after a number of them the server is closed: then
+ * the heap and the open files must be what they were when the first one was closed. */
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,391 +18,243 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "server/command.h"
-#include "server/docs.h"
+#include "server/client.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/grammar.h"
+#include "tests/fuzz/talk.h"
 #include "tests/server/world.h"
 #include "tests/unit/fake_runner.h"
 
 enum {
-    N_CLIENTS = 3,
-    MAX_OPS = 200,
-    MAX_ENTRIES = 512, /* commands and subcommands */
-    MAX_DEPTH = 32,    /* of a reply */
-    LONG_TEXT = 2200,  /* a job tokenises it */
-    SEEDS = 48,
-    SEED_BYTES = 400,
+    MAX_OPS = 1000,
+    MAX_TRIES = 20,     /* of a client behind others' parked requests */
+    PIPELINE = 8,       /* requests sent together, at most */
+    AUDIT_OPS = 16,     /* between two looks into the books */
+    WORLD_INPUTS = 500, /* of one server */
+    MAX_OPTIONS = 64,
+    HEAP_SLACK = 64 * 1024, /* the driver's inputs; what leaks adds up over servers */
+    SEEDS = 24,
+    SEED_BYTES = 1200,
 };
 
-const uint64_t fuzz_rounds = 1500;
-
-/* One command with its grammar. */
-struct entry_point {
-    const struct command *command;
-    struct str parent;      /* "" of a plain command */
-    struct docs_node *root; /* NULL: no arguments */
-};
+const uint64_t fuzz_rounds = 1000;
+const size_t fuzz_drawn_bytes = 6000;
 
 /* What lives from one input to the next: a fuzz target has no other place for it. */
 static struct {
-    bool is_open, is_dirty;
+    bool is_open;
     struct world world;
-    struct entry_point entries[MAX_ENTRIES];
-    int n_entries;
+    struct grammar *grammar;
+    struct str options[MAX_OPTIONS]; /* own; as they were when the server was opened */
+    int n_inputs;                    /* of this server */
+    uint64_t n_answered;             /* ever */
+    size_t heap_bytes;               /* in use when the first server was closed; 0: not yet */
+    int n_files;
 } fuzz;
 
-/* ---- decisions -------------------------------------------------------------------------------- */
-
-struct input {
-    const uint8_t *data;
-    size_t len, at;
-};
-
-static unsigned draw(struct input *in, unsigned n)
+uint64_t fuzz_requests(void)
 {
-    return in->at < in->len ? in->data[in->at++] % n : 0;
+    return fuzz.n_answered;
 }
 
-/* ---- arguments -------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------- */
 
-#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-/* By the name of the value or by its type; the first that fits. */
-static const struct {
-    const char *name;
-    const char *const *words;
-} pools[] = {
-    {"key", WORDS("k", "k", "k", "l", "m", "{t}a", "", "a key")},
-    {"integer", WORDS("0", "1", "2", "3", "-1", "16", "100", "4000", "2147483647", "2147483648",
-                      "9223372036854775807", "-9223372036854775808", "18446744073709551615", "x",
-                      "", "1.5", " 1", "01", "+1")},
-    {"unix-time", WORDS("0", "1", "1700000001", "1700000001000", "9223372036854775807", "-1", "x")},
-    {"double", WORDS("0", "0.5", "1", "1.1", "-1", "1e9", "100", "nan", "inf", "0x1", "", "2 ")},
-    {"pattern", WORDS("*", "k*", "?", "[a-z]", "[", "\\", "max*", "")},
-    {"prompt", WORDS("hello", "hello", "tell me more", "", "\xc3\xa4\xe6\xbc\xa2", "\xff\xfe",
-                     "<|im_end|>", "abcdefghijklmnopqrstuvwxyz0123456789 and again")},
-    {"role", WORDS("user", "assistant", "system", "tool", "nobody", "")},
-    {"field", WORDS("text", "role", "content", "piece", "finish", "a", "")},
-    {"value", WORDS("user", "assistant", "system", "hello", "1", "", "stop", "100", "yes")},
-    {"parameter", WORDS("maxclients", "requirepass", "maxmemory", "timeout", "orphan-timeout", "*",
-                        "piece-interval", "default-max-tokens", "log-prompts", "nosuch", "port",
-                        "notify-keyspace-events", "maxmemory-policy", "slowlog-log-slower-than")},
-    {"id", WORDS("0", "0", "$", "*", "1-1", "2-1", "1700000000000-0", "5-*", "x", "-", "+", "",
-                 "18446744073709551615-18446744073709551615", "0-0", "1-", "(1-1")},
-    {"entry-id", WORDS("1-1", "1700000000000-0", "1700000000001-0", "0-1", "x", "$")},
-    {"start", WORDS("-", "0", "(1-1", "1-1", "x", "+")},
-    {"end", WORDS("+", "1", "(2-1", "-", "x")},
-    {"command-name", WORDS("gen", "GET", "config|get", "fork", "nosuch", "")},
-    {"command", WORDS("GEN", "FORK", "XREAD", "CACHE", "MEMORY", "nosuch")},
-    {"arg", WORDS("k", "STREAMS", "a", "0", "AT", "REPLACE", "PROBE", "USAGE")},
-    {"channel", WORDS("a", "b", "__keyspace@0__:k", "")},
-    {"token", WORDS("one", "two", "one", "", "an id with blanks")},
-    {"password", WORDS("secret", "", "x")},
-    {"text", WORDS("ab", "a", "z", "", "hello", "\xc3")},
-    {"", WORDS("a", "hello", "", "k", "1", "default", "*", "\n", "\xff")},
-};
-
-static void add_arg(struct str *out, int *n, const void *data, size_t len)
+/* So small a pool that generations are preempted, to host memory too, and evict each other. */
+static void open_world(void)
 {
-    str_printf(out, "$%zu\r\n", len);
-    str_append(out, data, len);
-    str_append_str(out, "\r\n");
-    ++*n;
-}
-
-static const char *const *pool_of(const struct docs_node *node)
-{
-    size_t last = sizeof pools / sizeof *pools - 1;
-    for (size_t i = 0; i < last; i++)
-        if (strcmp(pools[i].name, node->type.data) == 0 ||
-            (node->name.len > 0 && strcmp(pools[i].name, node->name.data) == 0))
-            return pools[i].words;
-    return pools[last].words;
-}
-
-static void put_value(struct input *in, const struct docs_node *node, struct str *out, int *n)
-{
-    unsigned how = draw(in, 32);
-    if (how == 0) { /* junk: the next bytes of the input themselves */
-        size_t len = draw(in, 24);
-        len = len < in->len - in->at ? len : in->len - in->at;
-        add_arg(out, n, in->data + in->at, len);
-        in->at += len;
-        return;
-    }
-    if (how == 1) {
-        char text[LONG_TEXT];
-        memset(text, 'a' + (int)draw(in, 26), sizeof text);
-        add_arg(out, n, text, sizeof text);
-        return;
-    }
-    const char *const *words = pool_of(node);
-    unsigned n_words = 0;
-    while (words[n_words])
-        n_words++;
-    const char *word = words[draw(in, n_words)];
-    add_arg(out, n, word, strlen(word));
-}
-
-static void put_node(struct input *in, const struct docs_node *node, struct str *out, int *n);
-
-static void put_once(struct input *in, const struct docs_node *node, struct str *out, int *n)
-{
-    if (node->token.len > 0)
-        add_arg(out, n, node->token.data, node->token.len);
-    if (node->kind == DOCS_VALUE)
-        put_value(in, node, out, n);
-    else if (node->kind == DOCS_ONE_OF && node->n > 0)
-        put_node(in, node->children[draw(in, (unsigned)node->n)], out, n);
-    else
-        for (int i = 0; i < node->n; i++)
-            put_node(in, node->children[i], out, n);
-}
-
-static void put_node(struct input *in, const struct docs_node *node, struct str *out, int *n)
-{
-    unsigned times = 1;
-    if (node->optional)
-        times = draw(in, 4) == 0;
-    if (node->multiple && times > 0)
-        times = 1 + draw(in, 3);
-    while (times-- > 0)
-        put_once(in, node, out, n);
-}
-
-/* One request of the grammar; now and then an argument too many or one too few in its header. */
-static void put_command(struct input *in, const struct entry_point *e, struct str *out)
-{
-    struct str body = {0};
-    int n = 0;
-    if (e->parent.len > 0)
-        add_arg(&body, &n, e->parent.data, e->parent.len);
-    add_arg(&body, &n, e->command->name, strlen(e->command->name));
-    for (int i = 0; e->root && i < e->root->n; i++)
-        put_node(in, e->root->children[i], &body, &n);
-    if (draw(in, 32) == 0)
-        add_arg(&body, &n, "more", 4);
-    str_printf(out, "*%d\r\n", n);
-    str_append(out, body.data, body.len);
-    str_free(&body);
-}
-
-/* ---- the table -------------------------------------------------------------------------------- */
-
-/* What would end the process, or print: everything else is fair. */
-static bool is_left_out(const struct command *parent, const struct command *c)
-{
-    return parent && strcmp(parent->name, "debug") == 0 && strcmp(c->name, "audit") != 0;
-}
-
-static void add_entry(const struct command *parent, const struct command *c)
-{
-    if (is_left_out(parent, c))
-        return;
-    ASSERT(fuzz.n_entries < MAX_ENTRIES);
-    struct entry_point *e = &fuzz.entries[fuzz.n_entries++];
+    static const char *const options[] = {"default-max-tokens",
+                                          "24",
+                                          "max-running",
+                                          "8",
+                                          "max-queue",
+                                          "4",
+                                          "kv-cache-size",
+                                          "6kb",
+                                          "preemption-mode",
+                                          "swap",
+                                          "swap-space",
+                                          "1kb",
+                                          "max-batch-tokens",
+                                          "64",
+                                          NULL};
     struct err err;
-    e->command = c;
-    str_append_str(&e->parent, parent ? parent->name : "");
-    e->root = c->syntax ? docs_parse(c->syntax, &err) : NULL;
-    ASSERT(e->root || !c->syntax);
-}
-
-static void add_entries(void)
-{
-    for (int f = 0; command_families[f]; f++)
-        for (const struct command *c = command_families[f]; c->name; c++) {
-            if (!c->subcommands)
-                add_entry(NULL, c);
-            for (const struct command *sub = c->subcommands; sub && sub->name; sub++)
-                add_entry(c, sub);
-        }
-}
-
-/* Commands after which the server is not the one that it was. */
-static bool is_lasting(const struct entry_point *e)
-{
-    static const char *const names[] = {"config", "client", "acl", "slowlog", "latency", "script"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(e->parent.data, names[i]) == 0)
-            return true;
-    return strcmp(e->command->name, "shutdown") == 0;
-}
-
-/* ---- replies ---------------------------------------------------------------------------------- */
-
-/* The byte behind one whole reply at `at`; NULL: there is none yet. Breaks off at a malformed one. */
-static const char *skip_reply(const char *at, const char *end, int depth)
-{
-    ASSERT(depth < MAX_DEPTH);
-    const char *line = memchr(at, '\n', (size_t)(end - at));
-    if (!line)
-        return NULL;
-    ASSERT(line > at && line[-1] == '\r' && strchr("+-:,#_$=*~>%(", *at));
-    const char *next = line + 1;
-    int64_t n = 0;
-    if (!strchr("$=*~>%", *at))
-        return next;
-    ASSERT(parse_i64((struct bytes){at + 1, (size_t)(line - at - 2)}, &n) && n >= -1);
-    if (*at == '$' || *at == '=') {
-        if (n < 0)
-            return next;
-        if (end - next < n + 2)
-            return NULL;
-        ASSERT(next[n] == '\r' && next[n + 1] == '\n');
-        return next + n + 2;
+    if (!fuzz.grammar) {
+        (void)signal(SIGPIPE, SIG_IGN);
+        fuzz.grammar = grammar_new();
+        int rc = log_open("/dev/null", LOG_WARNING + 1, &err); /* CONFIG SET loglevel debug */
+        ASSERT(rc == 0);
     }
-    for (n = *at == '%' ? 2 * n : n; n > 0 && next; n--)
-        next = skip_reply(next, end, depth + 1);
-    return next;
+    world_open(&fuzz.world, options, false);
+    for (int i = 0; config_options[i].name; i++) {
+        ASSERT(i < MAX_OPTIONS);
+        str_clear(&fuzz.options[i]);
+        option_print(&config_options[i], &fuzz.world.s->config, &fuzz.options[i]);
+    }
+    fuzz.is_open = true;
+    fuzz.n_inputs = 0;
 }
 
-struct talk {
-    struct world *w;
-    int fds[N_CLIENTS];
-    struct str heard[N_CLIENTS];
-};
-
-static void hear(struct talk *t, unsigned client)
+static void put_options_back(struct server *s)
 {
-    struct str *heard = &t->heard[client];
-    if (t->fds[client] < 0)
-        return;
-    bool alive = world_hear(t->fds[client], heard);
-    const char *at = heard->data, *end = at + heard->len, *next = at;
-    while (at && at < end && (next = skip_reply(at, end, 0)) != NULL)
-        at = next;
-    if (at)
-        str_consume(heard, (size_t)(at - heard->data));
-    if (!alive) {
-        close(t->fds[client]);
-        t->fds[client] = -1;
-        str_clear(heard);
+    struct str text = {0};
+    struct err err;
+    for (int i = 0; config_options[i].name; i++) {
+        str_clear(&text);
+        option_print(&config_options[i], &s->config, &text);
+        if (bytes_equal(bytes_of(&text), bytes_of(&fuzz.options[i])))
+            continue;
+        int rc = option_set(&config_options[i], &s->config, bytes_of(&fuzz.options[i]), &err);
+        ASSERT(rc == 0);
+    }
+    str_free(&text);
+    server_config_changed(s);
+    log_threshold = LOG_WARNING + 1;
+}
+
+/* Zero where a sanitizer has its own heap, which looks for leaks itself. */
+static size_t heap_in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* The first server leaves behind what libraries keep for ever. */
+static void close_world(void)
+{
+    world_close(&fuzz.world);
+    fuzz.is_open = false;
+    size_t heap = heap_in_use();
+    int files = world_files();
+    if (fuzz.n_files == 0) {
+        fuzz.heap_bytes = heap;
+        fuzz.n_files = files;
+    }
+    if (files != fuzz.n_files || heap > fuzz.heap_bytes + HEAP_SLACK) {
+        fprintf(stderr, "a closed server leaves %zu bytes and %d files, at first %zu and %d\n",
+                heap, files, fuzz.heap_bytes, fuzz.n_files);
+        abort();
     }
 }
 
 /* ---- what happens ----------------------------------------------------------------------------- */
 
-static bool is_connected(struct talk *t, unsigned client)
+static bool is_ready(const struct talk *t)
 {
-    if (t->fds[client] < 0)
-        t->fds[client] = world_dial(t->w, false);
-    return t->fds[client] >= 0;
-}
-
-static void say_drawn(struct talk *t, unsigned client, struct input *in, bool is_cut)
-{
-    struct str request = {0};
-    unsigned at = draw(in, 256) + 256 * draw(in, 2);
-    const struct entry_point *e = &fuzz.entries[at % (unsigned)fuzz.n_entries];
-    put_command(in, e, &request);
-    fuzz.is_dirty |= is_lasting(e);
-    size_t len = is_cut ? request.len * (1 + draw(in, 7)) / 8 : request.len;
-    if (is_connected(t, client))
-        (void)world_say(t->w, t->fds[client], request.data, len);
-    str_free(&request);
-    hear(t, client);
-}
-
-static void say(struct talk *t, unsigned client, struct input *in)
-{
-    say_drawn(t, client, in, false);
-}
-
-static void say_half(struct talk *t, unsigned client, struct input *in)
-{
-    say_drawn(t, client, in, true);
-}
-
-/* The commands that this server is about, more often than their share of the table. */
-static void say_gen(struct talk *t, unsigned client, struct input *in)
-{
-    static const char *const lines[] = {
-        "GEN k hello MAXTOKENS 8",
-        "GEN k hello MAXTOKENS 8 ASYNC",
-        "GEN k hello MAXTOKENS 8 BLOCK 50",
-        "GEN k",
-        "GEN l hello AS user",
-        "XREAD BLOCK 100 STREAMS k l 0 $",
-        "FORK k l REPLACE",
-        "FORK l m k2",
-        "CANCEL k l",
-        "DEL k",
-        "MULTI",
-        "EXEC",
-        "GENINFO k",
-        "XRANGE k - +",
-        "PEXPIRE k 20",
-        "GEN k hello ID one MAXTOKENS 4",
-        "XADD k * role user content x",
-        "GEN k hello STOP a STOP bc MAXTOKENS 9",
-        "WATCH k",
-        "COPY k m REPLACE",
-        "RENAME k l",
-        "SUBSCRIBE a",
-        "XTRIM k MAXLEN 1",
-        "GEN k hello DEADLINE 10",
-    };
-    if (is_connected(t, client))
-        (void)world_say_line(t->w, t->fds[client], lines[draw(in, sizeof lines / sizeof *lines)]);
-    hear(t, client);
-}
-
-static void say_raw(struct talk *t, unsigned client, struct input *in)
-{
-    size_t len = draw(in, 32);
-    len = len < in->len - in->at ? len : in->len - in->at;
-    if (is_connected(t, client))
-        (void)world_say(t->w, t->fds[client], (const char *)in->data + in->at, len);
-    in->at += len;
-    fuzz.is_dirty = true; /* whatever it was */
-    hear(t, client);
-}
-
-static void turn(struct talk *t, unsigned client, struct input *in)
-{
-    world_steps(t->w, 1 + (int)draw(in, 8));
-}
-
-static void launch(struct talk *t, unsigned client, struct input *in)
-{
-    world_hold(t->w, true, draw(in, 8) == 0);
-    if (t->w->s->state == SERVER_READY)
-        world_launch(t->w, (int)draw(in, 6));
+    return t->w->s->state == SERVER_READY;
 }
 
 static void let_go(struct talk *t, unsigned client, struct input *in)
 {
     world_hold(t->w, false, false);
-    world_steps(t->w, 4);
+    talk_work(t, 4 + (int)draw(in, 8));
+}
+
+static void leave(struct talk *t, unsigned client, struct input *in)
+{
+    talk_hear(t, client);
+    talk_leave(t, client);
+    talk_work(t, (int)draw(in, 3));
+}
+
+static void say_to(struct talk *t, const char *command, unsigned client)
+{
+    for (unsigned other = 0; other < TALK_CLIENTS; other++) {
+        if (other == client || talk_is_waiting(t, other) || !talk_dial(t, other))
+            continue;
+        if (t->clients[other].unsent.len > 0 || !resp_is_idle(&t->clients[other].mirror))
+            continue;
+        str_printf(&t->clients[other].unsent, "%s %llu\r\n", command,
+                   (unsigned long long)t->facts.clients[client]);
+        talk_send(t, other, SIZE_MAX);
+        talk_hear(t, other);
+        return;
+    }
+}
+
+/* Who waits is mostly helped on, or everybody would wait soon. */
+static void help(struct talk *t, unsigned client, struct input *in)
+{
+    switch (draw(in, 6)) {
+    case 0: /* behind what it waits for, requests pile up */
+        break;
+    case 1:
+        say_to(t, "CLIENT UNBLOCK", client);
+        break;
+    case 2:
+        leave(t, client, in);
+        break;
+    case 3:
+        server_pause_end(t->w->s);
+        talk_work(t, 2);
+        break;
+    default:
+        let_go(t, client, in);
+        break;
+    }
+    talk_hear(t, client);
+}
+
+static void speak(struct talk *t, unsigned client, struct input *in)
+{
+    struct talker *c = &t->clients[client];
+    if (talk_is_waiting(t, client))
+        help(t, client, in);
+    if (!talk_dial(t, client))
+        return;
+    size_t from = c->unsent.len;
+    t->facts.now_ms = clock_now_ms();
+    for (unsigned n = 1 + draw(in, PIPELINE); n > 0; n--)
+        grammar_put(fuzz.grammar, in, &t->facts, &c->unsent);
+    if (draw(in, 24) == 0)
+        grammar_damage(in, &c->unsent, from);
+    size_t n = SIZE_MAX;
+    if (draw(in, 8) == 0)
+        n = (size_t)(draw(in, 256) + 256 * draw(in, 4)) % (c->unsent.len + 1);
+    talk_send(t, client, n);
+    talk_hear(t, client);
+}
+
+static void listen_to_all(struct talk *t, unsigned client, struct input *in)
+{
+    talk_work(t, 1 + (int)draw(in, 8));
+    for (unsigned i = 0; i < TALK_CLIENTS; i++)
+        talk_hear(t, i);
+}
+
+static void hold(struct talk *t, unsigned client, struct input *in)
+{
+    world_hold(t->w, true, draw(in, 8) == 0);
+    world_launch(t->w, (int)draw(in, 6));
 }
 
 static void wait_some(struct talk *t, unsigned client, struct input *in)
 {
     static const int64_t ms[] = {1, 10, 30, 100, 1000, 11000, 61000};
     world_pass_ms(t->w, ms[draw(in, sizeof ms / sizeof *ms)]);
-}
-
-static void leave(struct talk *t, unsigned client, struct input *in)
-{
-    hear(t, client);
-    if (t->fds[client] >= 0)
-        close(t->fds[client]);
-    t->fds[client] = -1;
-    str_clear(&t->heard[client]);
-    world_steps(t->w, (int)draw(in, 3));
+    listen_to_all(t, client, in);
 }
 
 static void lose_memory(struct talk *t, unsigned client, struct input *in)
 {
-    mem_fail_at(1 + draw(in, 16), draw(in, 4) == 0);
+    t->may_close = true;
+    t->lose_at = 1 + draw(in, 32);
+    t->lose_all = draw(in, 8) == 0;
 }
 
 static void find_memory(struct talk *t, unsigned client, struct input *in)
 {
-    mem_fail_at(0, false);
+    t->lose_at = 0;
+}
+
+static void lose_socket(struct talk *t, unsigned client, struct input *in)
+{
+    static const enum world_socket_fault faults[] = {WORLD_SHORT, WORLD_AGAIN, WORLD_RESETS};
+    unsigned fault = draw(in, 3);
+    t->may_close |= faults[fault] == WORLD_RESETS;
+    world_fail_socket(1 + draw(in, 16), faults[fault]);
 }
 
 static void fail_step(struct talk *t, unsigned client, struct input *in)
@@ -409,24 +263,13 @@ static void fail_step(struct talk *t, unsigned client, struct input *in)
 }
 
 static void (*const ops[])(struct talk *t, unsigned client, struct input *in) = {
-    say,    say,    say,    say,  say,   say_gen,   say_gen,     say_gen,     say_half,  say_raw,
-    launch, let_go, let_go, turn, leave, wait_some, lose_memory, find_memory, fail_step,
+    speak,       speak,       speak,       speak, speak,       speak,     speak,         speak,
+    speak,       speak,       speak,       speak, speak,       speak,     speak,         speak,
+    speak,       speak,       hold,        hold,  let_go,      let_go,    listen_to_all, wait_some,
+    lose_memory, find_memory, find_memory, leave, lose_socket, fail_step,
 };
 
 /* ---- one input -------------------------------------------------------------------------------- */
-
-static void open_world(void)
-{
-    static const char *const options[] = {"default-max-tokens", "24", "max-running", "4",
-                                          "max-queue",          "4",  NULL};
-    if (fuzz.n_entries == 0) {
-        (void)signal(SIGPIPE, SIG_IGN);
-        add_entries();
-    }
-    world_open(&fuzz.world, options, false);
-    fuzz.is_open = true;
-    fuzz.is_dirty = false;
-}
 
 static void audit(struct talk *t)
 {
@@ -437,57 +280,118 @@ static void audit(struct talk *t)
     abort();
 }
 
-/* The next client must find all in order. A server whose options were changed may refuse him. */
-static void check_end(struct talk *t)
+/* What parked requests of the others may do to the server, undone. */
+static void calm(struct server *s)
+{
+    put_options_back(s);
+    server_pause_end(s);
+}
+
+/* A client of its own asks. The others' parked requests may run first, and pause or kill it, so it
+ * tries again; but sooner or later it is answered. */
+static void expect_line(struct talk *t, const char *line, const char *answer)
 {
     struct str heard = {0};
+    for (int n = 0; n < MAX_TRIES && is_ready(t); n++) {
+        calm(t->w->s);
+        int fd = world_dial(t->w, false);
+        (void)world_ask(t->w, fd, line, &heard); /* what became of it is heard */
+        close(fd);
+        world_steps(t->w, 2);
+        if (strcmp(heard.data, answer) == 0)
+            break;
+    }
+    if (is_ready(t) && strcmp(heard.data, answer) != 0) {
+        fprintf(stderr, "%s is answered %s\n", line, heard.data);
+        abort();
+    }
+    str_free(&heard);
+}
+
+static void rest(struct talk *t)
+{
+    calm(t->w->s);
+    ASSERT(world_rest(t->w));
+}
+
+/* Sends on who waits for a generation, for entries or for the end of a pause; false: nobody did. */
+static bool send_on(struct talk *t)
+{
+    bool did = false;
+    expect_line(t, "FLUSHALL", "+OK\r\n");
+    rest(t);
+    for (unsigned i = 0; i < TALK_CLIENTS; i++) {
+        char line[64];
+        struct client *c = talk_server_side(t, i);
+        if (c && c->blocked == BLOCK_READ) {
+            snprintf(line, sizeof line, "CLIENT UNBLOCK %llu", (unsigned long long)c->id);
+            expect_line(t, line, ":1\r\n");
+            rest(t);
+            did = true;
+        }
+        talk_hear(t, i);
+    }
+    return did;
+}
+
+/* Behind what somebody waits for there may stand the next to wait for. */
+static void check_answers(struct talk *t)
+{
+    for (int n = 0; send_on(t); n++)
+        ASSERT(n < MAX_OPS * PIPELINE);
+    (void)send_on(t); /* everybody has been heard */
+    for (unsigned i = 0; i < TALK_CLIENTS && is_ready(t); i++)
+        talk_check_answered(t, i);
+}
+
+/* The next client must find all in order. */
+static void check_end(struct talk *t)
+{
     mem_fail_at(0, false);
+    world_fail_socket(0, WORLD_SOCKETS_WORK);
+    t->lose_at = 0;
     t->w->runner->fail = NULL;
     world_hold(t->w, false, false);
-    for (unsigned c = 0; c < N_CLIENTS; c++) {
-        hear(t, c);
-        if (t->fds[c] >= 0)
-            close(t->fds[c]);
-        str_free(&t->heard[c]);
-    }
-    world_steps(t->w, 5);
-    audit(t);
-    if (fuzz.is_dirty) {
-        world_close(&fuzz.world);
-        fuzz.is_open = false;
-        return;
-    }
-    int fd = world_dial(t->w, false);
-    (void)world_ask(t->w, fd, "FLUSHALL", &heard);
-    ASSERT(strcmp(heard.data, "+OK\r\n") == 0);
-    ASSERT(world_rest(t->w));
-    world_pass_ms(t->w, 61000);
-    (void)world_ask(t->w, fd, "DEBUG AUDIT", &heard);
-    ASSERT(strcmp(heard.data, "+OK\r\n") == 0);
-    close(fd);
     world_steps(t->w, 4);
+    audit(t);
+    check_answers(t);
+    talk_end(t);
+    world_steps(t->w, 4);
+    rest(t);
+    expect_line(t, "FLUSHALL", "+OK\r\n");
+    rest(t);
+    world_pass_ms(t->w, 61000);
+    expect_line(t, "DEBUG AUDIT", "+OK\r\n");
+    slowlog_reset(&t->w->s->slowlog);
+    if (!is_ready(t))
+        return;
     ASSERT(t->w->s->n_clients == 0 && mem_bytes(MEM_CLIENT) == 0 && mem_bytes(MEM_KEY) == 0);
     struct engine_stats stats;
     engine_stats(t->w->s->engine, &stats);
     ASSERT(stats.used_blocks == 0 && stats.promised_blocks == 0);
-    str_free(&heard);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    struct input in = {data, size, 0};
+    struct talk t;
     if (!fuzz.is_open)
         open_world();
-    struct input in = {data, size, 0};
-    struct talk t = {.w = &fuzz.world, .fds = {-1, -1, -1}};
+    talk_begin(&t, &fuzz.world);
     world_hold(t.w, true, false);
-    for (int i = 0; i < MAX_OPS && in.at < in.len && t.w->s->state == SERVER_READY; i++) {
-        unsigned client = draw(&in, N_CLIENTS);
+    for (int i = 0; i < MAX_OPS && in.at < in.len && is_ready(&t); i++) {
+        unsigned client = draw(&in, TALK_CLIENTS);
         ops[draw(&in, sizeof ops / sizeof *ops)](&t, client, &in);
-        if (i % 8 == 7)
+        if (i % AUDIT_OPS == AUDIT_OPS - 1)
             audit(&t);
     }
-    fuzz.is_dirty |= t.w->s->state != SERVER_READY;
-    check_end(&t);
+    if (is_ready(&t))
+        check_end(&t);
+    bool is_over = !is_ready(&t);
+    fuzz.n_answered += t.n_answered;
+    talk_end(&t);
+    if (is_over || ++fuzz.n_inputs == WORLD_INPUTS)
+        close_world();
     return 0;
 }
 

@@ -32,6 +32,7 @@ enum {
     N_CONTEXT = 4096,
     N_BLOCKS = 512,
     BLOCK_SIZE = 16,
+    BLOCK_BYTES = BLOCK_SIZE * sizeof(uint64_t), /* of the scripted model */
     N_END_IDS = 4,
     MAX_TURNS = 20000,
     WALL_MS_HIGH = 1700000, /* thousands of seconds: where the frozen clock starts */
@@ -172,10 +173,13 @@ static void take_model(struct world *w)
     keyspace_shut_down(s->keys);
     keyspace_free(s->keys);
     s->keys = NULL;
-    w->runner = fake_runner_new(N_BLOCKS, BLOCK_SIZE, N_CONTEXT, N_VOCAB,
+    uint64_t n_blocks = c->kv_cache_size > 0 ? c->kv_cache_size / BLOCK_BYTES : N_BLOCKS;
+    w->runner = fake_runner_new((int32_t)n_blocks, BLOCK_SIZE, N_CONTEXT, N_VOCAB,
                                 (int32_t)c->max_batch_tokens, (int32_t)c->max_running);
     w->runner->end_id = IM_END;
-    w->runner->base.info.block_bytes = BLOCK_SIZE * sizeof(uint64_t);
+    w->runner->base.info.block_bytes = BLOCK_BYTES;
+    if (c->preemption_mode == CONFIG_SWAP)
+        fake_runner_host(w->runner, (int32_t)(c->swap_space / BLOCK_BYTES));
     snprintf(w->runner->base.info.description, sizeof w->runner->base.info.description, "scripted");
     s->served = (struct served_model){.model = make_model(),
                                       .tokenizer = make_tokenizer(),
@@ -186,7 +190,8 @@ static void take_model(struct world *w)
                                                    .max_batch_tokens = (int32_t)c->max_batch_tokens,
                                                    .max_chunk = (int32_t)c->max_chunk,
                                                    .max_running = (int32_t)c->max_running,
-                                                   .max_queue = (int32_t)c->max_queue},
+                                                   .max_queue = (int32_t)c->max_queue,
+                                                   .swap = c->preemption_mode == CONFIG_SWAP},
                            &err);
     if (!s->engine) {
         fprintf(stderr, "engine: %s\n", err.text);
