@@ -88,7 +88,7 @@ int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, 
 
 /* ---- end entries ---------------------------------------------------------------------------- */
 
-#define END_FIELDS 16 /* at most, of the table in COMMANDS */
+#define END_FIELDS 18 /* at most, of the table in COMMANDS */
 
 struct field_list {
     struct bytes fields[2 * END_FIELDS];
@@ -138,6 +138,8 @@ static void list_fields(struct field_list *list, const struct end_facts *facts)
     }
     if (facts->logprobs.data != NULL)
         put_bytes(list, "logprobs", facts->logprobs);
+    if (facts->prompt_logprobs.data != NULL)
+        put_bytes(list, "prompt-logprobs", facts->prompt_logprobs);
     if (facts->error != NULL)
         put_bytes(list, "error", bytes_from(facts->error));
 }

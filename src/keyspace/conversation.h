@@ -37,8 +37,8 @@ struct end_facts {
     struct bytes id; /* empty: GEN had none */
     int64_t queued_ms, prefill_ms, decode_ms;
     const char *error;
-    struct bytes logprobs; /* data NULL: nobody asked */
-    bool is_small; /* no text, no ids: of a size that is ours */
+    struct bytes logprobs, prompt_logprobs; /* data NULL: nobody asked */
+    bool is_small;                          /* no text, no ids: of a size that is ours */
 };
 /* NULL when memory is gone, unless it is small. */
 struct entry *conversation_end_entry(struct stream_id id, const struct end_facts *facts);

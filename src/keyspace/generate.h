@@ -57,6 +57,7 @@ enum { /* which options were given */
        GEN_HAS_TEMPERATURE = 2,
        GEN_HAS_SEED = 4,
        GEN_HAS_LOGPROBS = 8,
+       GEN_HAS_PROMPT_LOGPROBS = 64,
 };
 /* All pointers are borrowed for the call. */
 struct gen_request {

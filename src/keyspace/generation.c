@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/plant.h"
 #include "base/rng.h"
+#include "keyspace/logprobs.h"
 
 struct key *generation_key(struct list *node)
 {
@@ -38,6 +39,7 @@ static void copy_options(struct generation *g, const struct gen_request *request
     if (!(request->given & GEN_HAS_SEED))
         o->seed = rng_entropy();
     o->logprobs = request->given & GEN_HAS_LOGPROBS;
+    o->prompt_logprobs = request->given & GEN_HAS_PROMPT_LOGPROBS;
     bool has_deadline = request->deadline_ms > 0 && request->deadline_ms < INT64_MAX / 2000;
     o->deadline_us = has_deadline ? clock_now_us() + request->deadline_ms * 1000 : 0;
 }
@@ -174,7 +176,7 @@ static struct entry *end_entry(struct stream_id id, const struct end_facts *fact
     poor.finish = GEN_ERROR;
     poor.text = BYTES("");
     poor.n_ids = 0;
-    poor.logprobs.data = NULL;
+    poor.logprobs.data = poor.prompt_logprobs.data = NULL;
     poor.is_small = true;
     poor.error = "no memory for the end entry with its text";
     return conversation_end_entry(id, &poor);
@@ -219,21 +221,10 @@ static void end_with(struct generation *g, const struct end_facts *facts)
     key_changed(key, KEY_EVENT_GEN_END);
 }
 
-/* A line a token: id:log-probability of it, then of the best; of resumed ones nothing is known. */
-static void print_logprobs(const struct gen_end *end, struct str *out)
-{
-    for (int32_t i = 0; i < end->n_generated; i++) {
-        const struct chosen *row = end->logprobs + (size_t)i * (size_t)(end->n_best + 1);
-        for (int32_t k = 0; k <= end->n_best && row[k].id >= 0; k++)
-            str_printf(out, "%s%d:%.6g", k > 0 ? " " : "", row[k].id, (double)row[k].logprob);
-        str_append(out, "\n", i + 1 < end->n_generated);
-    }
-}
-
 static void on_end(void *owner, const struct gen_end *end)
 {
     struct generation *g = owner;
-    struct str logprobs = {0};
+    struct str logprobs = {0}, prompt_logprobs = {0};
     g->gen = NULL;
     if (end->text.len > g->n_text)
         str_append(&g->held, end->text.data + g->n_text, end->text.len - g->n_text);
@@ -254,16 +245,16 @@ static void on_end(void *owner, const struct gen_end *end)
         .queued_ms = end->queued_ms,
         .prefill_ms = end->prefill_ms,
         .decode_ms = end->decode_ms,
+        .logprobs = logprobs_print(end->logprobs, end->n_generated, end->n_best, &logprobs),
+        .prompt_logprobs = logprobs_print(end->prompt_logprobs, end->n_prompt_known,
+                                          end->n_prompt_best, &prompt_logprobs),
         .error = end->error,
     };
     if (facts.text.data == NULL)
         facts.text = BYTES("");
-    if (end->logprobs != NULL) {
-        print_logprobs(end, &logprobs);
-        facts.logprobs = logprobs.len > 0 ? bytes_of(&logprobs) : BYTES("");
-    }
     end_with(g, &facts);
     str_free(&logprobs);
+    str_free(&prompt_logprobs);
 }
 
 const struct gen_events generation_events = {.output = on_output, .end = on_end};

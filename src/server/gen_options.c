@@ -62,6 +62,7 @@ static const struct row rows[] = {
     {"STOP",      1, KIND_STOP,  0,                     0, 0, false, true, 0},
     {"BIAS",      2, KIND_BIAS,  0,                     -1000, 1000, false, true, 0},
     {"LOGPROBS",  1, KIND_INT32, OPTION(n_logprobs),    0, ENGINE_MAX_LOGPROBS, false, false, GEN_HAS_LOGPROBS},
+    {"PROMPTLOGPROBS", 1, KIND_INT32, OPTION(n_prompt_logprobs), 0, ENGINE_MAX_LOGPROBS, false, false, GEN_HAS_PROMPT_LOGPROBS},
     {"PRIORITY",  1, KIND_INT32, OPTION(priority),      -100, 100, false, false, 0},
     {"IGNOREEOS", 0, KIND_FLAG,  OPTION(ignore_eos),    0, 0, false, false, 0},
     {"IDS",       0, KIND_FLAG,  REQUEST(ids),          0, 0, false, false, 0},

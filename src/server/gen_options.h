@@ -26,7 +26,7 @@ void gen_parse_free(struct gen_parse *p);
     "key:key [prompt [AS role] [MAXTOKENS n:integer] [TEMP t:double] [TOPK k:integer] "            \
     "[TOPP p:double] [MINP p:double] [REPEAT p:double] [PRESENCE p:double] [FREQUENCY p:double] "  \
     "[SEED s:integer] [STOP text]... [BIAS id:integer value:double]... "                           \
-    "[LOGPROBS n:integer] [PRIORITY p:integer] [IGNOREEOS] [IDS] "                                 \
+    "[LOGPROBS n:integer] [PROMPTLOGPROBS n:integer] [PRIORITY p:integer] [IGNOREEOS] [IDS] "      \
     "[DEADLINE milliseconds:integer] [ID token] [WITHINFO] "                                       \
     "[<wait: BLOCK milliseconds:integer|ASYNC>]]"
 const char *gen_option_name(int i); /* NULL behind the last */

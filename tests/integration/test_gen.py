@@ -75,7 +75,7 @@ def _(server, c):
     assert a == c.call("GEN", "b", "once", "MAXTOKENS", 12, "SEED", 5, "TEMP", 1.5, "IGNOREEOS")
     assert c.error("GEN", "c", "x", "TEMP", 101) == "ERR GEN TEMP must be a number from 0 to 100, not '101'"
     assert c.error("GEN", "c", "MAXTOKENS", 5).startswith("ERR unknown GEN option '5'. What follows the key")
-    for option in ("N", "BEAM", "PROMPTLOGPROBS"):  # not in this version
+    for option in ("N", "BEAM"):  # not in this version
         assert c.error("GEN", "c", "x", option, 1).startswith("ERR unknown GEN option"), option
     assert c.call("EXISTS", "c") == 0  # a refusal writes nothing
     assert c.error("GEN", "c").startswith("ERR") and c.error("GEN", "c", "").startswith("ERR")
@@ -120,6 +120,36 @@ def _(server, c):
         except ReplyError as e:
             assert f"GEN {option} must be an integer from" in str(e), e
     assert b"logprobs" not in c.call("GEN", "plain", "hello", "MAXTOKENS", 2, "WITHINFO")[1][0::2]
+
+
+@test("PROMPTLOGPROBS is a line a token of the prompt: the first alone, the others as those of LOGPROBS, cold and warm")
+@with_model()
+def _(server, c):
+    def end_of(key, *args):
+        entry = c.call("GEN", key, *args, "TEMP", 0, "IGNOREEOS", "WITHINFO")
+        return dict(zip(entry[1][0::2], entry[1][1::2]))
+
+    def lines_of(text):
+        return [line.split(b" ") for line in text.split(b"\n")]
+
+    end = end_of("a", "hello there", "MAXTOKENS", 40, "LOGPROBS", 3, "PROMPTLOGPROBS", 3)
+    n = int(end[b"prompt"])
+    first, *others = lines_of(end[b"prompt-logprobs"])
+    assert len(first) == 1 and b":" not in first[0] and len(others) == n - 1, (first, others)
+    assert all(len(line) == 4 for line in others), others
+    # what was generated with its log-probabilities is the prompt of the next: the same lines, though
+    # its blocks are in the cache
+    generated = lines_of(end[b"logprobs"])
+    again = end_of("a", " on", "MAXTOKENS", 2, "PROMPTLOGPROBS", 3)
+    lines = lines_of(again[b"prompt-logprobs"])
+    assert lines[:n] == [first] + others and lines[n : n + 40] == generated, lines
+    assert again[b"cached"] == b"0" and len(lines) == int(again[b"prompt"])
+    warm = end_of("b", "hello there", "MAXTOKENS", 2, "PROMPTLOGPROBS", 0)
+    assert [line[:1] for line in lines_of(warm[b"prompt-logprobs"])] == [first] + [line[:1] for line in others]
+    assert b"prompt-logprobs" not in end_of("c", "hello", "MAXTOKENS", 2, "LOGPROBS", 1)
+    for value in (21, -1, "x"):
+        assert c.error("GEN", "d", "hello", "PROMPTLOGPROBS", value) == (
+            f"ERR GEN PROMPTLOGPROBS must be an integer from 0 to 20, not '{value}'")
 
 
 @test("a long text is tokenised beside the loop; inside MULTI at once; the client may go meanwhile")

@@ -1,0 +1,10 @@
+/* logprobs.h - log-probabilities as the text of a field of an end entry. */
+#ifndef KEYSPACE_LOGPROBS_H
+#define KEYSPACE_LOGPROBS_H
+
+#include "base/str.h"
+#include "kernels/backend.h"
+
+struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best, struct str *out);
+
+#endif
