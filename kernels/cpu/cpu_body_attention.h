@@ -33,26 +33,25 @@ AI void spread_queries(const int R, const struct cpu_attend *a, float *out)
     }
 }
 
-/* Scores of R rows against NP pages (the two are side by side in registers). */
-AI void score_pages(const int R, const int NP, const uint16_t *const *k, int32_t head_dim,
-                    const float *q, float *s)
+/* Scores of R rows against C vectors of tokens from vector number `first` on. */
+AI void score_tokens(const int R, const int C, const struct cpu_attend *a, int32_t first,
+                     const float *q, float *s)
 {
-    const int C = VL == 1 ? 1 : CPU_PAGE / VL, step = BF16_NATIVE ? R : 2 * R;
-    for (int column = 0; column < CPU_PAGE; column += C * VL) {
-        vf acc[CPU_TILE][MOST_VECTORS];
-        UNROLL for (int r = 0; r < R; r++)
-        {
-            UNROLL for (int c = 0; c < NP * C; c++) acc[r][c] = vf_set(0.f);
-        }
-        for (int32_t p = 0; p < head_dim / 2; p++) {
-            UNROLL for (int n = 0; n < NP; n++) pair_step(
-                R, C, k[n] + p * 2 * CPU_PAGE + column * 2, q + p * step, R, 1, acc, n * C, true);
-        }
-        UNROLL for (int r = 0; r < R; r++)
-        {
-            UNROLL for (int c = 0; c < NP * C; c++)
-                vf_store(s + r * CPU_SPLIT + c / C * CPU_PAGE + column + c % C * VL, acc[r][c]);
-        }
+    const int step = BF16_NATIVE ? R : 2 * R, each = CPU_PAGE / VL;
+    const uint16_t *k[MOST_VECTORS];
+    vf acc[CPU_TILE][MOST_VECTORS];
+    UNROLL for (int c = 0; c < C; c++) k[c] =
+        a->k[(first + c) / each] + (first + c) % each * VL * 2;
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        UNROLL for (int c = 0; c < C; c++) acc[r][c] = vf_set(0.f);
+    }
+    for (int32_t p = 0; p < a->head_dim / 2; p++)
+        pair_step(R, C, k, (size_t)p * 2 * CPU_PAGE, q + p * step, R, 1, acc, 0, true);
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        UNROLL for (int c = 0; c < C; c++)
+            vf_store(s + r * CPU_SPLIT + (first + c) * VL, acc[r][c]);
     }
 }
 
@@ -86,22 +85,21 @@ AI void soften(const float *s, float *p, int32_t n, int32_t padded, float c, flo
 AI void mix_values(const int R, const int C, const struct cpu_attend *a, int32_t at, int32_t n,
                    const float *p)
 {
-    const int XR = BF16_NATIVE ? CPU_SPLIT / 2 : CPU_SPLIT, XP = BF16_NATIVE ? 1 : 2;
-    const int32_t stride = 2 * a->head_dim;
-    /* packed rows keep the row distance of the float array they lie in */
-    const int row = BF16_NATIVE ? CPU_SPLIT : XR;
+    const int XP = BF16_NATIVE ? 1 : 2; /* packed rows keep the row distance of the float array */
+    const size_t stride = 2 * (size_t)a->head_dim;
     vf acc[CPU_TILE][MOST_VECTORS];
     UNROLL for (int r = 0; r < R; r++)
     {
         UNROLL for (int c = 0; c < C; c++) acc[r][c] = vf_set(0.f);
     }
     for (int32_t t = 0; t < n; t += CPU_PAGE, p += CPU_PAGE / 2 * XP) {
-        const uint16_t *v = a->v[t / CPU_PAGE] + 2 * at;
+        const uint16_t *v[MOST_VECTORS];
         int32_t left = n - t < CPU_PAGE ? n - t : CPU_PAGE, i = 0;
+        UNROLL for (int c = 0; c < C; c++) v[c] = a->v[t / CPU_PAGE] + 2 * (at + c * VL);
         for (; i < left / 2; i++)
-            pair_step(R, C, v + i * stride, p + i * XP, 1, row, acc, 0, true);
+            pair_step(R, C, v, i * stride, p + i * XP, 1, CPU_SPLIT, acc, 0, true);
         if (left % 2)
-            pair_step(R, C, v + i * stride, p + i * XP, 1, row, acc, 0, false);
+            pair_step(R, C, v, i * stride, p + i * XP, 1, CPU_SPLIT, acc, 0, false);
     }
     UNROLL for (int r = 0; r < R; r++)
     {
@@ -111,22 +109,25 @@ AI void mix_values(const int R, const int C, const struct cpu_attend *a, int32_t
 
 AI void attend_rows(const int R, struct cpu_attend *a)
 {
+    const int C = TILE_VECTORS(R);
     struct attend_scratch scratch;
-    int32_t most = a->n[R - 1], n_pages = (most + CPU_PAGE - 1) / CPU_PAGE, page = 0;
-    const int NP = R <= WIDE_ROWS && VL > 1 ? 2 : 1;
+    int32_t most = a->n[R - 1], n_pages = (most + CPU_PAGE - 1) / CPU_PAGE, i = 0;
+    int32_t n_vectors = n_pages * (CPU_PAGE / VL), n_dims = a->head_dim / VL;
     spread_queries(R, a, scratch.q);
-    for (; page + NP <= n_pages; page += NP)
-        score_pages(R, NP, a->k + page, a->head_dim, scratch.q, scratch.s[0] + page * CPU_PAGE);
-    for (; page < n_pages; page++)
-        score_pages(R, 1, a->k + page, a->head_dim, scratch.q, scratch.s[0] + page * CPU_PAGE);
+    for (; i + C <= n_vectors; i += C)
+        score_tokens(R, C, a, i, scratch.q, scratch.s[0]);
+    for (; C > 2 && i + 2 <= n_vectors; i += 2)
+        score_tokens(R, 2, a, i, scratch.q, scratch.s[0]);
+    for (; i < n_vectors; i++)
+        score_tokens(R, 1, a, i, scratch.q, scratch.s[0]);
     for (int r = 0; r < R; r++)
         soften(scratch.s[r], scratch.p[r], a->n[r], n_pages * CPU_PAGE, a->c, &a->m[r], &a->l[r]);
-    const int C = VL == 1 ? 1 : VL == 8 && R <= WIDE_ROWS ? 4 : 2;
-    int32_t at = 0;
-    for (; at + C * VL <= a->head_dim; at += C * VL)
-        mix_values(R, C, a, at, most, scratch.p[0]);
-    for (; at < a->head_dim; at += VL)
-        mix_values(R, 1, a, at, most, scratch.p[0]);
+    for (i = 0; i + C <= n_dims; i += C)
+        mix_values(R, C, a, i * VL, most, scratch.p[0]);
+    for (; C > 2 && i + 2 <= n_dims; i += 2)
+        mix_values(R, 2, a, i * VL, most, scratch.p[0]);
+    for (; i < n_dims; i++)
+        mix_values(R, 1, a, i * VL, most, scratch.p[0]);
 }
 
 static void attend(struct cpu_attend *a)

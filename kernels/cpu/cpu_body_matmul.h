@@ -133,18 +133,20 @@ AI void quant_block(const int format, const int R, const int C, const uint8_t *b
 
 /* ---- pairs of bf16: weights, keys and values ---------------------------------------------------- */
 
-/* acc [R][C] at `at` += chain over n_pairs of w [pair][stride] times x; element (pair, half, row) of
- * x lies at pair * XP + half * XH + row * XR floats, or word (pair, row) at pair * XP + row * XR
- * where pairs stay packed. The odd halves of all rows go before the even ones: with the weights of
- * one half at a time 6 x 2 sums fit sixteen registers. */
-AI void pair_step(const int R, const int C, const uint16_t *w, const void *x, const int XH,
-                  const int XR, vf acc[CPU_TILE][MOST_VECTORS], const int at, const bool odd)
+/* acc [R][C] at `at` += the chain of one pair: w [C] addresses of vectors of (even, odd) words, read
+ * `offset` values behind them; x the pair's values: element (half, row) lies at half * XH + row * XR
+ * floats, or word (row) at row * XR where pairs stay packed. Without `odd` only the even half counts.
+ * The odd halves of all rows go before the even ones: with the words of one half at a time 6 x 2 sums
+ * fit sixteen registers. */
+AI void pair_step(const int R, const int C, const uint16_t *const w[MOST_VECTORS], size_t offset,
+                  const void *x, const int XH, const int XR, vf acc[CPU_TILE][MOST_VECTORS],
+                  const int at, const bool odd)
 {
     if (BF16_NATIVE) {
         const int32_t *words = x;
         UNROLL for (int c = 0; c < C; c++)
         {
-            vi pair = vi_load(w + c * VL * 2);
+            vi pair = vi_load(w[c] + offset);
             if (!odd)
                 pair = vi_and(pair, vi_set(0xffff));
             UNROLL for (int r = 0; r < R; r++) acc[r][at + c] =
@@ -153,22 +155,20 @@ AI void pair_step(const int R, const int C, const uint16_t *w, const void *x, co
         return;
     }
     const float *values = x;
-    if (odd) {
-        vf high[MOST_VECTORS];
-        UNROLL for (int c = 0; c < C; c++) high[c] =
-            vf_bits(vi_and(vi_load(w + c * VL * 2), vi_set((int32_t)0xffff0000)));
+    UNROLL for (int half = odd ? 1 : 0; half >= 0; half--)
+    {
+        vf part[MOST_VECTORS];
+        UNROLL for (int c = 0; c < C; c++)
+        {
+            vi word = vi_load(w[c] + offset);
+            part[c] = vf_bits(half ? vi_and(word, vi_set((int32_t)0xffff0000)) : vi_shl(word, 16));
+        }
         UNROLL for (int r = 0; r < R; r++)
         {
-            vf b = vf_set(values[XH + r * XR]);
-            UNROLL for (int c = 0; c < C; c++) acc[r][at + c] = vf_fma(high[c], b, acc[r][at + c]);
+            vf b = vf_set(values[half * XH + r * XR]);
+            UNROLL for (int c = 0; c < C; c++) acc[r][at + c] =
+                vf_fma_to(acc[r][at + c], part[c], b);
         }
-    }
-    vf low[MOST_VECTORS];
-    UNROLL for (int c = 0; c < C; c++) low[c] = vf_bits(vi_shl(vi_load(w + c * VL * 2), 16));
-    UNROLL for (int r = 0; r < R; r++)
-    {
-        vf b = vf_set(values[r * XR]);
-        UNROLL for (int c = 0; c < C; c++) acc[r][at + c] = vf_fma(low[c], b, acc[r][at + c]);
     }
 }
 
@@ -181,9 +181,11 @@ AI void tile_step(const int format, const int R, const int C, const uint8_t *blo
         quant_block(format, R, C, block, column, x, acc, at);
     } else if (format == CPU_BF16) {
         const int words = BF16_NATIVE ? R : 2 * R;
+        const uint16_t *pairs[MOST_VECTORS];
+        UNROLL for (int c = 0; c < C; c++) pairs[c] =
+            (const uint16_t *)block + (column + c * VL) * 2;
         for (int p = 0; p < CPU_BLOCK / 2; p++)
-            pair_step(R, C, (const uint16_t *)block + p * 64 + column * 2, x + p * words, R, 1, acc,
-                      at, true);
+            pair_step(R, C, pairs, p * 2 * CPU_PANEL, x + p * words, R, 1, acc, at, true);
     } else {
         const float *values = (const float *)x;
         for (int k = 0; k < CPU_BLOCK; k++) {

@@ -20,6 +20,7 @@
 #define VL 16
 #define BYTE_OFFSET 128 /* VPDPBUSD wants one unsigned operand */
 #define WIDE_ROWS 6     /* 32 registers: 6 rows x 2 vectors, integer and float */
+#define TILE_VECTORS(R) ((R) <= 3 ? 4 : 2)
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -35,6 +36,7 @@ AI vf vf_set(float x) { return _mm512_set1_ps(x); }
 AI vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 AI void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 AI vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+AI vf vf_fma_to(vf sum, vf a, vf b) { return _mm512_fmadd_ps(a, b, sum); }
 AI vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 AI vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 AI vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }

@@ -16,6 +16,7 @@
 #define BF16_NATIVE 0 /* 1: VDPBF16PS; pairs stay packed in the activation streams */
 #define BYTE_OFFSET 0 /* added to the signed bytes of P8 panels */
 #define WIDE_ROWS 6   /* up to so many rows a tile takes the wider columns: there are registers */
+#define TILE_VECTORS(R) 1 /* vectors of an attention tile of R rows: what the registers hold */
 
 typedef float vf;
 typedef int32_t vi;
@@ -41,6 +42,10 @@ AI void vf_store(float *p, vf a)
 AI vf vf_fma(vf a, vf b, vf c)
 {
     return fmaf(a, b, c);
+}
+AI vf vf_fma_to(vf sum, vf a, vf b)
+{
+    return fmaf(a, b, sum);
 }
 AI vf vf_mul(vf a, vf b)
 {
