@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Failures that users of comparable servers reported, tried on a whole server.
 
-What one layer can show alone is tested beside that layer. Ids are forced by logit bias: REPEAT 10
-lets an id that has come once fall behind the next one of the list, so any sequence of different ids
-can be dictated.
+What one layer can show alone is tested beside that layer.
 """
 import os
 import random
@@ -14,11 +12,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forced import ENDS, FIRST_BYTE, byte_ids, end_of, forced, ids, number  # noqa: E402
 from kvasir_test import (REAL_MODEL, Client, ReplyError, Server, main, model_path, test,  # noqa: E402
                          tiny_model, wait_until)
 
-FIRST_BYTE = 3  # of the tiny model: three control tokens, then the 256 bytes
-ENDS = (0, 2)  # its end-of-text ids: by spelling, and by the metadata
 LLAMA = "\N{LLAMA}".encode()
 _shared = []
 
@@ -30,27 +27,6 @@ def shared():
     with _shared[0].connect() as c:
         c.call("FLUSHALL")
     return _shared[0]
-
-
-def byte_ids(data):
-    return [FIRST_BYTE + b for b in data]
-
-
-def ids(*values):
-    return struct.pack(f"<{len(values)}i", *values)
-
-
-def forced(sequence):
-    """Options that make the model say these ids, all different, one after the other."""
-    assert len(set(sequence)) == len(sequence) <= 30, sequence
-    options = ["TEMP", 0, "REPEAT", 10]
-    for place, token in enumerate(sequence):  # from 1000 down to 300; those that have come: below 101
-        options += ["BIAS", token, 1000 - place * 700 // len(sequence)]
-    return options
-
-
-def end_of(c, key):
-    return c.fields(c.call("XREVRANGE", key, "+", "-", "COUNT", 1)[0])
 
 
 def raw_text_of_end(c, key):
@@ -70,10 +46,6 @@ def streamed(c, key, prompt, *options):
                 pieces.append(fields[b"piece"])
             if b"finish" in fields:
                 return pieces, c.fields(entry)
-
-
-def number(c, name):
-    return int(c.info()[name])
 
 
 def patched_model(*changes):
