@@ -36,6 +36,17 @@ static inline void list_remove(struct list *node)
     node->next->prev = node->prev;
     list_init(node);
 }
+/* All of from, in its order, behind `at`: the head of a list or one of its nodes. Empties from. */
+static inline void list_splice(struct list *at, struct list *from)
+{
+    if (list_is_empty(from))
+        return;
+    from->next->prev = at;
+    from->prev->next = at->next;
+    at->next->prev = from->prev;
+    at->next = from->next;
+    list_init(from);
+}
 #define LIST_ITEM(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
 #define LIST_FIRST(head, type, member)                                                            \
     (list_is_empty(head) ? NULL : LIST_ITEM((head)->next, type, member))

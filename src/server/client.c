@@ -29,7 +29,7 @@
 #include "server/xread.h"
 
 enum {
-    SLICE_US = 250,         /* of commands of one client before others have their turn */
+    SLICE_US = 100,         /* of commands of one client before others have their turn */
     CLOCK_COMMANDS = 4,     /* commands between looks at the clock: 25 ns each */
     AUTH_UNREAD_MAX = 1024, /* CVE-2025-21605: a client that never authenticates and never reads */
     AUTH_TIME_US = 10 * 1000 * 1000,
@@ -91,10 +91,15 @@ static void client_free(struct client *c)
     xfree(c);
 }
 
-void client_attend(struct client *c)
+static void attend(struct client *c, enum client_attend as)
 {
     if (list_is_empty(&c->attend_node))
-        list_push_back(&c->server->attend, &c->attend_node);
+        list_push_back(&c->server->attend[as], &c->attend_node);
+}
+
+void client_attend(struct client *c)
+{
+    attend(c, ATTEND_ASKED);
 }
 
 void client_close_soon(struct client *c, bool linger)
@@ -358,7 +363,7 @@ void client_push(struct client *c, struct bytes message)
     struct reply *r = &c->reply;
     uint64_t limit = c->server->pubsub_limit.hard_bytes;
     str_append(r->is_open ? &r->behind : r->out, message.data, message.len);
-    client_attend(c);
+    attend(c, ATTEND_WOKEN);
     if (limit == 0 || conn_unsent(&c->conn) + r->behind.len <= limit)
         return;
     if (!r->is_open)
@@ -398,14 +403,14 @@ void client_answer_end(struct client *c)
         stats_count_failed(c->server->counts, c->last_command);
     }
     client_finish_reply(c);
-    client_attend(c);
+    attend(c, ATTEND_WOKEN);
 }
 
 void client_unblock(struct client *c)
 {
     c->blocked = BLOCK_NONE;
     c->active_us = clock_now_us(); /* waiting was not idling */
-    client_attend(c);
+    attend(c, ATTEND_WOKEN);
 }
 
 /* ---- time limits ------------------------------------------------------------------------------ */

@@ -44,7 +44,7 @@ struct client {
     struct server *server; /* borrowed */
     struct conn conn;
     struct list node;        /* in server->clients */
-    struct list attend_node; /* in server->attend while there is something to do for it */
+    struct list attend_node; /* in one of server->attend while there is something to do for it */
     uint64_t id;
     struct peer peer;
     char *name, *lib_name, *lib_version; /* own; NULL: not set */
@@ -88,8 +88,10 @@ struct client {
 struct client *client_new(struct server *s, int fd, const struct peer *peer);
 extern const struct conn_events client_conn_events;
 
-/* Something is to be sent, parsed or closed: client_serve comes at the end of the turn. */
-void client_attend(struct client *c);
+/* Something is to be sent, parsed or closed: client_serve comes at the end of the turn. Those who
+ * asked for it and those who were woken take turns: a thousand readers of one key delay no PING. */
+enum client_attend { ATTEND_ASKED, ATTEND_WOKEN, N_ATTEND };
+void client_attend(struct client *c); /* it asked; or its connection is ending */
 /* Flushes, goes on with parked input, closes and frees. True when more input waits for the next
  * turn. c may be gone afterwards. */
 bool client_serve(struct client *c);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include <config.h> /* of autoconf: the version */
 #include "runner/rank.h"
 #include "server/command.h"
@@ -170,6 +171,12 @@ static void section_cpu(struct server *s, struct str *out)
     (void)getrusage(RUSAGE_SELF, &u); /* fails for no argument of ours */
     LINE(out, "used_cpu_sys:%ld.%06ld", (long)u.ru_stime.tv_sec, (long)u.ru_stime.tv_usec);
     LINE(out, "used_cpu_user:%ld.%06ld", (long)u.ru_utime.tv_sec, (long)u.ru_utime.tv_usec);
+    (void)getrusage(RUSAGE_THREAD, &u);
+    LINE(out, "used_cpu_sys_main_thread:%ld.%06ld", (long)u.ru_stime.tv_sec,
+         (long)u.ru_stime.tv_usec);
+    LINE(out, "used_cpu_user_main_thread:%ld.%06ld", (long)u.ru_utime.tv_sec,
+         (long)u.ru_utime.tv_usec);
+    LINE(out, "main_thread_waited_for_cpu_usec:%lld", (long long)thread_waited_us());
 }
 
 static void section_cluster(struct server *s, struct str *out)
@@ -239,8 +246,7 @@ static void section_engine(struct server *s, struct str *out)
     LINE(out, "preempted_tokens_dropped:%llu", (unsigned long long)t.dropped_tokens);
     LINE(out, "swap_blocks:%d", t.n_slots);
     LINE(out, "swap_blocks_free:%d", t.free_slots);
-    LINE(out, "swapped_out_bytes:%llu",
-         (unsigned long long)(t.swapped_out_blocks * block_bytes));
+    LINE(out, "swapped_out_bytes:%llu", (unsigned long long)(t.swapped_out_blocks * block_bytes));
     LINE(out, "swapped_in_bytes:%llu", (unsigned long long)(t.swapped_in_blocks * block_bytes));
     LINE(out, "swap_full:%llu", (unsigned long long)t.swap_full);
     LINE(out, "last_step_usec:%lld", (long long)t.last_step_us);

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "model/tokenizer.h"
 #include "runner/runner.h"
+#include "server/client.h"
 #include "server/config.h"
 #include "server/conn.h"
 #include "server/listen.h"
@@ -70,8 +71,10 @@ struct server {
     struct conn_loop *loop;                  /* owns */
     struct listeners *listeners;             /* owns; NULL: closed */
 
-    struct table *commands;      /* owns */
-    struct list clients, attend; /* struct client: node, attend_node */
+    struct table *commands;       /* owns */
+    struct list clients;          /* struct client: node */
+    struct list attend[N_ATTEND]; /* struct client: attend_node; oldest first */
+    int attend_next;              /* which of them has its turn when a slice was too short */
     int64_t n_clients;
     struct list *tick_at; /* the client's node at which the next tick goes on; NULL: the first */
     size_t client_bytes;  /* of their buffers, as of the end of the last turn */

@@ -374,7 +374,8 @@ def _(server, c):
                  "connected_clients", "blocked_clients", "used_memory", "used_memory_human",
                  "used_memory_rss", "maxmemory", "total_system_memory", "mem_fragmentation_ratio",
                  "loading", "role", "connected_slaves", "instantaneous_ops_per_sec",
-                 "total_commands_processed", "keyspace_hits", "expired_keys", "used_cpu_sys"):
+                 "total_commands_processed", "keyspace_hits", "expired_keys", "used_cpu_sys",
+                 "used_cpu_user_main_thread", "main_thread_waited_for_cpu_usec"):
         assert name in info, name
     assert info["role"] == "master" and info["loading"] == "0" and int(info["used_memory"]) > 0
     c.call("HELLO", 3)

@@ -266,8 +266,9 @@ void world_steps(struct world *w, int n)
 
 static bool is_at_rest(const struct world *w)
 {
-    return keys_n_generating(w->s->keys) == 0 && list_is_empty(&w->s->attend) &&
-           jobs_pending(w->jobs) == 0 && engine_is_idle(w->s->engine);
+    return keys_n_generating(w->s->keys) == 0 && list_is_empty(&w->s->attend[ATTEND_ASKED]) &&
+           list_is_empty(&w->s->attend[ATTEND_WOKEN]) && jobs_pending(w->jobs) == 0 &&
+           engine_is_idle(w->s->engine);
 }
 
 bool world_rest(struct world *w)

@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <linux/sched/types.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/clock.h"
@@ -17,6 +19,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/table.h"
+#include "base/thread.h"
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
@@ -206,7 +209,7 @@ static void test_table_finds_what_was_put_and_not_what_was_removed(void **state)
     size_t n = 0;
     struct bytes k;
     int *v;
-    TABLE_FOREACH (t, k, v) {
+    TABLE_FOREACH(t, k, v) {
         assert_true((v - values) % 2 == 1);
         n++;
     }
@@ -449,10 +452,60 @@ static void test_a_list_removes_twice_and_keeps_order(void **state)
     list_remove(&nodes[1].link);
     list_remove(&nodes[1].link);
     int sum = 0;
-    LIST_FOREACH (&head, at, next) {
+    LIST_FOREACH(&head, at, next) {
         sum = sum * 10 + LIST_ITEM(at, struct node, link)->value;
     }
     assert_int_equal(sum, 13);
+}
+
+static void test_a_spliced_list_keeps_both_orders_and_empties_the_other(void **state)
+{
+    struct node {
+        int value;
+        struct list link;
+    } nodes[4] = {{.value = 1}, {.value = 2}, {.value = 3}, {.value = 4}};
+    struct list head, other;
+    list_init(&head);
+    list_init(&other);
+    list_push_back(&head, &nodes[0].link);
+    list_push_back(&head, &nodes[3].link);
+    list_splice(&nodes[0].link, &other); /* nothing */
+    list_push_back(&other, &nodes[1].link);
+    list_push_back(&other, &nodes[2].link);
+    list_splice(&nodes[0].link, &other);
+    assert_true(list_is_empty(&other));
+    int forth = 0, back = 0;
+    LIST_FOREACH(&head, at, next) {
+        forth = forth * 10 + LIST_ITEM(at, struct node, link)->value;
+    }
+    for (struct list *at = head.prev; at != &head; at = at->prev)
+        back = back * 10 + LIST_ITEM(at, struct node, link)->value;
+    assert_int_equal(forth, 1234);
+    assert_int_equal(back, 4321);
+}
+
+static struct sched_attr own_attributes(void)
+{
+    struct sched_attr a = {.size = sizeof a};
+    assert_int_equal(syscall(SYS_sched_getattr, 0, &a, sizeof a, 0), 0);
+    return a;
+}
+
+/* Kernels without slices of a thread's own show 0. */
+static void test_short_slices_leave_policy_and_niceness(void **state)
+{
+    struct sched_attr before = own_attributes();
+    thread_ask_short_slices();
+    struct sched_attr after = own_attributes();
+    assert_int_equal(after.sched_policy, before.sched_policy);
+    assert_int_equal(after.sched_nice, before.sched_nice);
+    assert_true(after.sched_runtime == 0 || after.sched_runtime == 100000);
+}
+
+static void test_a_thread_knows_how_long_it_waited(void **state)
+{
+    int64_t waited_us = thread_waited_us();
+    assert_true(waited_us >= 0 && thread_waited_us() >= waited_us);
 }
 
 int main(void)
@@ -477,6 +530,9 @@ int main(void)
         cmocka_unit_test(test_the_nth_allocation_fails_and_bytes_are_counted),
         cmocka_unit_test(test_the_wall_clock_steps_without_the_monotonic_one),
         cmocka_unit_test(test_a_list_removes_twice_and_keeps_order),
+        cmocka_unit_test(test_a_spliced_list_keeps_both_orders_and_empties_the_other),
+        cmocka_unit_test(test_short_slices_leave_policy_and_niceness),
+        cmocka_unit_test(test_a_thread_knows_how_long_it_waited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
