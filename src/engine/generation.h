@@ -42,7 +42,7 @@ struct seq {
     struct chosen *logprobs; /* [ids_cap - n_prompt, 1 + n_best] owns; NULL: nobody asked */
     int32_t n_best;
     int32_t n_planned; /* rows in the step that is being made or runs */
-    bool is_decoding;  /* they are one decode */
+    bool is_decoding;  /* they are one decode, or none: it sits the step out */
 };
 
 /* One generation. The engine owns it from engine_submit until its end callback has returned. Main

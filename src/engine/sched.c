@@ -201,10 +201,11 @@ static void preempt(struct sched *s, struct step *step, struct gen *g)
 
 /* Makes `need` blocks available: the cache evicts by itself, here victims go from the end of the
  * order up to the asker, nobody skipped and nobody before it. What transfers still hold counts as
- * gained: the asker then sits this step out. False then, and when the asker went too. */
+ * gained: the asker then sits this step out, and finds its blocks in the next one, since those
+ * behind it leave them. False then, and when the asker went too. */
 static bool make_room(struct sched *s, struct step *step, struct gen *asker, int32_t need)
 {
-    while (cache_available(s->cache) + cache_leaving(s->cache) < need) {
+    while (cache_available(s->cache) + cache_leaving(s->cache) < need + s->n_awaited) {
         struct gen *victim = GEN_AT(PLANTED(ARRIVAL_UNSORTED) ? s->running.next : s->running.prev);
         if (gen_is_planned(victim))
             return false; /* planned before the asker: it stands before it, and stays */
@@ -256,6 +257,15 @@ static void add_decodes(struct sched *s, struct step *step, struct gen *g)
     }
 }
 
+/* The blocks it needs are still being copied out: none of its decodes gets a row in this step, also
+ * not of what is left for prompts. A block that branches share has room, but not for a write. */
+static void sit_out(struct sched *s, struct gen *g, int32_t need)
+{
+    s->n_awaited += need;
+    GEN_FOREACH_LIVE(g, q)
+        q->is_decoding = is_decode(q);
+}
+
 static void plan_decodes(struct sched *s, struct step *step)
 {
     struct list *next;
@@ -266,6 +276,7 @@ static void plan_decodes(struct sched *s, struct step *step)
         if (need > 0 && !make_room(s, step, g, need)) {
             if (g->state == GEN_QUEUED)
                 return; /* it was the last in order itself */
+            sit_out(s, g, need);
             next = node->next;
             continue;
         }
@@ -434,13 +445,13 @@ static int32_t next_row(const struct seq *q)
     return q->table.computed + q->table.ahead + q->n_planned;
 }
 
-/* Tokens that still want a row of this step. A decode has its one, or sits out for want of a block:
- * then its table has no room. Behind the first branch the others wait for what is common. */
+/* Tokens that still want a row of this step. A decode has its one, or sits out. Behind the first
+ * branch the others wait for what is common; as long as the group is fresh they have no table. */
 static int32_t seq_rows_left(const struct sched *s, const struct seq *q)
 {
     const struct gen *g = q->gen;
 
-    if (q->is_decoding || (int64_t)q->table.n_blocks * s->block_size < seq_n_known(q))
+    if (q->is_decoding || q->table.n_blocks == 0)
         return 0;
     if (q->table.computed + q->table.ahead < g->n_common * s->block_size &&
         q != gen_next_live(g, NULL))
@@ -562,7 +573,7 @@ void sched_plan(struct sched *s, struct step *step)
 {
     step_begin(step);
     s->has_preempted = false;
-    s->n_looked = 0;
+    s->n_looked = s->n_awaited = 0;
     LIST_FOREACH(&s->running, node, next) {
         GEN_FOREACH_LIVE(GEN_AT(node), q) {
             q->n_planned = 0;

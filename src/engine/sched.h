@@ -21,6 +21,7 @@ struct sched {
     uint64_t planned_before; /* arrivals below this were there when the last step was planned */
     int64_t n_looked;        /* tokens looked at in the cache for the step that is being made */
     int32_t n_free_samples;  /* of that step: no running branch may need them */
+    int32_t n_awaited;       /* blocks that they need who sit that step out */
     bool swaps;              /* preemption-mode swap, and host memory is there */
     bool has_preempted;      /* in the step that is being made */
     bool is_backlogged;      /* somebody in the queue was looked at and had to stay */
