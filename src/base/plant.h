@@ -57,6 +57,8 @@
     X(RUN_SHORT, "a copy is taken from the first sibling, not from the best")                     \
     X(RESERVE_DOUBLE, "admission leaves twice the reserve")                                       \
     X(ADMIT_ONE, "a step admits one generation only")                                             \
+    X(SITTER_WRITES, "who waits for blocks that are copied out writes into a shared one")          \
+    X(SITTER_OVERTAKEN, "those behind take the blocks that somebody waits for")                   \
     X(ATTACH_ANY, "any GEN attaches to the one that runs")                                        \
     X(DELIVER_NEVER, "an undelivered answer is generated again")                                  \
     X(READ_UNHEARD, "an answer that was read counts as undelivered")                              \

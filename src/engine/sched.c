@@ -261,9 +261,10 @@ static void add_decodes(struct sched *s, struct step *step, struct gen *g)
  * not of what is left for prompts. A block that branches share has room, but not for a write. */
 static void sit_out(struct sched *s, struct gen *g, int32_t need)
 {
-    s->n_awaited += need;
+    if (!PLANTED(SITTER_OVERTAKEN))
+        s->n_awaited += need;
     GEN_FOREACH_LIVE(g, q)
-        q->is_decoding = is_decode(q);
+        q->is_decoding = is_decode(q) && !PLANTED(SITTER_WRITES);
 }
 
 static void plan_decodes(struct sched *s, struct step *step)

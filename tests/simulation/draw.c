@@ -23,9 +23,11 @@ struct swarm {
     int32_t weights[OP_N_KINDS];
     int32_t many;     /* one in so many submissions repeats the last prompt */
     bool is_hot;      /* long answers, prompts that fit: the pool is pressed */
+    bool is_growing;  /* and prompts are short: it fills after all were admitted */
     int32_t not_done; /* of 16 turns find the step still running */
     int32_t fail;     /* of 4096 steps fail */
     int32_t urgent, deadlines, reacts, flags; /* of 16 submissions have some */
+    int32_t groups, beams;                    /* of 16 are some; of 16 of those are beams */
     int32_t last_root, last_length, last_variant, last_extra;
 };
 
@@ -41,6 +43,8 @@ static struct world_config draw_config(struct rng *r)
         .hash_bits = PICK(r, 64, 64, 8, 1),
         .n_roots = PICK(r, 1, 3, 5),
         .roots_seed = 1 + below(r, 1 << 20),
+        .n_slots = PICK(r, 0, 1, 3, 8, 20, 100),
+        .swaps = below(r, 2),
     };
     if (c.block_size == 1)
         c.n_blocks *= 2;
@@ -67,12 +71,15 @@ static struct swarm draw_swarm(struct rng *r)
             },
         .many = PICK(r, 2, 4, 100),
         .is_hot = below(r, 2),
+        .is_growing = below(r, 3) == 0,
         .not_done = PICK(r, 0, 2, 8),
         .fail = PICK(r, 0, 0, 8, 200),
         .urgent = PICK(r, 0, 0, 4, 12),
         .deadlines = PICK(r, 0, 0, 4, 12),
         .reacts = PICK(r, 0, 0, 3, 8),
         .flags = PICK(r, 0, 4, 12),
+        .groups = PICK(r, 0, 2, 6, 14),
+        .beams = PICK(r, 0, 3, 8, 16),
     };
     return s;
 }
@@ -89,6 +96,8 @@ static void draw_prompt(struct rng *r, const struct world_config *c, struct swar
     int32_t longest = 8 * c->block_size > 40 ? 8 * c->block_size : 40;
     if (below(r, 8) > 0 && longest > c->n_blocks * c->block_size / 2)
         longest = c->n_blocks * c->block_size / 2; /* mostly such that an answer fits too */
+    if (s->is_growing && longest > c->n_blocks * c->block_size / 8)
+        longest = 1 + c->n_blocks * c->block_size / 8;
     s->last_root = op->args[ARG_TARGET] = below(r, c->n_roots);
     s->last_length = op->args[ARG_LENGTH] = 1 + below(r, longest);
     s->last_variant = op->args[ARG_VARIANT] = below(r, 3) == 0 ? 1 + below(r, 1 << 20) : 0;
@@ -98,10 +107,16 @@ static void draw_prompt(struct rng *r, const struct world_config *c, struct swar
 static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
 {
     op->args[ARG_USER] = PICK(r, 0, 0, 0, 1, 2);
-    op->args[ARG_MAX_TOKENS] = s->is_hot ? PICK(r, 9, 20, 40) : PICK(r, 1, 2, 5, 9, 20, 40);
+    op->args[ARG_MAX_TOKENS] = s->is_growing ? PICK(r, 20, 40, 80)
+                               : s->is_hot   ? PICK(r, 9, 20, 40)
+                                             : PICK(r, 1, 2, 5, 9, 20, 40);
     op->args[ARG_SEED] = PICK(r, 1, 2, 3, 4);
     op->args[ARG_FLAGS] = below(r, 16) < s->flags ? below(r, 64) : PICK(r, 0, FLAG_IGNORE_EOS);
-    if (s->is_hot)
+    if (below(r, 8) == 0)
+        op->args[ARG_FLAGS] |= FLAG_LOGPROBS;
+    if (below(r, 16) == 0)
+        op->args[ARG_FLAGS] |= FLAG_PROMPT_LOGPROBS;
+    if (s->is_hot || s->is_growing)
         op->args[ARG_FLAGS] |= FLAG_IGNORE_EOS;
     if (below(r, 16) < s->urgent)
         op->args[ARG_PRIORITY] = below(r, 3);
@@ -109,6 +124,24 @@ static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
         op->args[ARG_DEADLINE] = 1 + below(r, 400);
     if (below(r, 16) < s->reacts)
         op->args[ARG_REACT] = below(r, REACT_N);
+}
+
+/* A group instead of one branch: mostly so that it fits, and fills the pool. */
+static void draw_group(struct rng *r, const struct world_config *c, const struct swarm *s,
+                       struct op *op)
+{
+    if (below(r, 16) >= s->groups)
+        return;
+    int32_t n = PICK(r, 2, 2, 2, 3, 3, 4, 6, 8, 16, 17);
+    bool is_beam = below(r, 16) < s->beams;
+    if (n > c->max_running && below(r, 16) > 0)
+        n = c->max_running;
+    op->args[ARG_BRANCHES] = n;
+    op->args[ARG_FLAGS] |= is_beam ? FLAG_BEAM | (below(r, 3) == 0 ? FLAG_EARLY : 0) : 0;
+    int32_t length = op->args[ARG_LENGTH] + op->args[ARG_EXTRA], size = c->block_size;
+    int32_t room = (c->n_blocks - length / size) / n * size - length % size;
+    if (op->args[ARG_MAX_TOKENS] > room && below(r, 8) > 0)
+        op->args[ARG_MAX_TOKENS] = room > 1 ? room : 1;
 }
 
 static enum op_kind draw_kind(struct rng *r, const struct swarm *s)
@@ -191,6 +224,7 @@ static struct op draw_op(struct rng *r, const struct world_config *c, struct swa
     case OP_PROBE:
         draw_options(r, s, &op);
         draw_prompt(r, c, s, &op);
+        draw_group(r, c, s, &op);
         break;
     case OP_FORK:
     case OP_CONTINUE:
@@ -200,6 +234,7 @@ static struct op draw_op(struct rng *r, const struct world_config *c, struct swa
         op.args[ARG_LENGTH] = PICK(r, 1000, 1000, 1 + below(r, 60));
         op.args[ARG_VARIANT] = 1 + below(r, 1 << 20);
         op.args[ARG_EXTRA] = below(r, 4);
+        draw_group(r, c, s, &op);
         break;
     case OP_CANCEL:
         op.args[ARG_TARGET] = below(r, 1 << 20);

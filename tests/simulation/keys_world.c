@@ -137,7 +137,7 @@ static void apply_leave(struct keys_world *k, const struct op *op)
 /* ---- GEN ---------------------------------------------------------------------------------------- */
 
 /* The texts of a request, for as long as the call lasts. */
-struct request {
+struct key_request {
     struct gen_request gen;
     struct bytes args[2];
     char name[8], prompt[KEY_TEXT + KEY_PADDING], words[160];
@@ -158,7 +158,7 @@ static int32_t write_letters(const struct world *w, const struct op *op, char *t
     return n;
 }
 
-static void fill_words(struct request *r, const struct op *op)
+static void fill_words(struct key_request *r, const struct op *op)
 {
     size_t at = 0;
     for (int32_t i = 1; i < OP_MAX_ARGS; i++) {
@@ -169,7 +169,8 @@ static void fill_words(struct request *r, const struct op *op)
     r->args[1] = bytes_from(r->words);
 }
 
-static void fill_request(struct keys_world *k, const struct op *op, int32_t name, struct request *r)
+static void fill_request(struct keys_world *k, const struct op *op, int32_t name,
+                         struct key_request *r)
 {
     struct gen_options options = world_options(op);
     options.deadline_us = 0;
@@ -202,7 +203,7 @@ static void fill_request(struct keys_world *k, const struct op *op, int32_t name
 
 /* A client's GEN is new, or resumes: accepted in the call or when a job is done. */
 static struct plain_gen *new_gen(struct keys_world *k, int32_t name, const struct op *op,
-                                 const struct request *r)
+                                 const struct key_request *r)
 {
     struct plain_gen *gen = xcalloc(1, sizeof *gen);
     *gen = (struct plain_gen){.next = k->gens, .name = name, .op = *op};
@@ -223,7 +224,7 @@ static void take_out_last(struct plain_key *p)
 }
 
 /* The engine has taken it. */
-static void accepted(struct keys_world *k, struct plain_gen *gen, const struct request *r)
+static void accepted(struct keys_world *k, struct plain_gen *gen, const struct key_request *r)
 {
     struct plain_key *p = &k->plain[gen->name];
     struct key *key = keys_raw(k, gen->name);
@@ -231,7 +232,7 @@ static void accepted(struct keys_world *k, struct plain_gen *gen, const struct r
     int32_t n = r->n_ids + r->n_prompt;
     gen->n_resumed = r->resumes ? plain_last_known(p)->len : 0;
     k->n_accepted++;
-    lone_run(&gen->lone, r->ids, n, gen->n_resumed, &r->gen.options, k->world->config.n_context,
+    lone_run(&gen->lone, r->ids, n, gen->n_resumed, &r->gen.options, 0, k->world->config.n_context,
              k->world->config.n_letters);
     if (r->resumes)
         take_out_last(p);
@@ -250,15 +251,15 @@ static bool is_queue_full(const struct keys_world *k)
 }
 
 static enum submit_error expect_of(const struct keys_world *k, int32_t name,
-                                   const struct request *r)
+                                   const struct key_request *r)
 {
     int32_t n_resumed = r->resumes ? plain_last_known(&k->plain[name])->len : 0;
     return world_expect(k->world, r->n_ids + r->n_prompt, n_resumed, &r->gen.options);
 }
 
 /* True when it is kept: it waits for a job. */
-static bool after_new(struct keys_world *k, int32_t name, const struct op *op, struct request *r,
-                      struct client *client)
+static bool after_new(struct keys_world *k, int32_t name, const struct op *op,
+                      struct key_request *r, struct client *client)
 {
     struct key *key = keys_raw(k, name);
     enum submit_error expected = expect_of(k, name, r);
@@ -284,7 +285,7 @@ static void collect(struct keys_world *k)
     jobs_collect(k->jobs);
     for (int32_t i = 0; i < k->world->config.n_keys; i++) {
         struct plain_gen *gen = k->plain[i].running;
-        struct request *r = gen ? gen->pending : NULL;
+        struct key_request *r = gen ? gen->pending : NULL;
         struct key *key = keys_raw(k, i);
         if (!r)
             continue;
@@ -332,7 +333,7 @@ static void generate(struct keys_world *k, int32_t name, const struct op *op)
         return;
     }
     enum verdict verdict = plain_judge(k, name, op);
-    struct request *r = xcalloc(1, sizeof *r);
+    struct key_request *r = xcalloc(1, sizeof *r);
     fill_request(k, op, name, r);
     keys_generate(k->keys, 0, keys_name(name, text), &r->gen, &client->waiter);
     bool is_kept = false;
@@ -531,6 +532,8 @@ static struct stream_id choose_at(struct keys_world *k, int32_t source, int32_t 
     }
     const struct piece *piece = &pieces->items[i - p->n];
     plan->n_answer = (int32_t)(pieces->base + piece->text_end);
+    if (pieces->end && plan->n_answer > (int32_t)pieces->end->text.len)
+        plan->expected = -1; /* cut by a stop string that began before an orphan's end */
     for (plan->n_entries = 0; plan->n_entries < p->n; plan->n_entries++)
         if (stream_id_compare(p->entries[plan->n_entries].id, piece->id) > 0)
             break;
@@ -709,17 +712,18 @@ static void run_until_idle(struct keys_world *k, const struct op *op)
 {
     struct world *w = k->world;
     (void)op;
-    w->turns_allowed = 20;
+    int32_t n_turns = 0, n_allowed = 20;
     for (int32_t i = 0; i < w->config.n_keys; i++)
         if (k->plain[i].running)
-            w->turns_allowed += 2 * (LONE_MAX_IDS / w->config.block_size + 1) + LONE_MAX_IDS;
+            n_allowed += 2 * (LONE_MAX_IDS / w->config.block_size + 1) + LONE_MAX_IDS;
     while ((!engine_is_idle(w->engine) || jobs_pending(k->jobs) > 0) && !world_is_wrong(w)) {
-        if (w->turns_allowed-- <= 0)
-            world_fault(w, "S7 it does not drain");
-        turn(k, true, false, w->turns_allowed % 2);
+        if (n_turns++ >= n_allowed)
+            world_fault(w, "S7 it does not drain in %d turns", n_allowed);
+        turn(k, true, false, n_turns % 2);
         check_state(w);
         keys_check(k);
     }
+    world_note_drain(w, n_turns, n_allowed);
     keys_expire_plain(k);
 }
 

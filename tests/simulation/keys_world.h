@@ -36,8 +36,9 @@ struct plain_gen {
     struct stream_id end_id;
     int32_t n_final; /* letters of its end entry */
     bool is_unowned, is_delivered, is_key_gone;
-    struct request *pending; /* owns; while a job tokenises: not accepted yet, nothing is written */
-    bool is_refused;         /* after that */
+    struct key_request
+        *pending;    /* owns; while a job tokenises: not accepted yet, nothing is written */
+    bool is_refused; /* after that */
 };
 
 struct plain_key {

@@ -1,4 +1,4 @@
-/* lone.c - the lone run: what a generation must produce, on plain arrays, without any block.
+/* lone.c - the lone run: what a branch must produce, on plain arrays, without any block.
  *
  * Deliberately naive: stop strings are looked for by comparing the end of the text, counts are
  * counted anew for every token. It shares nothing with the engine but the options. */
@@ -34,7 +34,46 @@ int32_t toy_choose(const struct toy_choice *choice, int32_t n_letters)
     return id;
 }
 
-static uint32_t banned_ids(const struct gen_options *options)
+float toy_logprob(uint64_t seen, int32_t id)
+{
+    uint64_t x = toy_mix(seen, (uint64_t)(uint32_t)id + 0x10000);
+    float logprob = -(float)(x % 64) / 16;
+    if (id == TOY_END)
+        return (x >> 20) % 8 == 0 ? logprob : logprob - 6; /* else every beam would end at once */
+    return id > 5 ? logprob - 2 : logprob;                 /* few letters, so that prefixes meet */
+}
+
+void toy_best(uint64_t seen, uint32_t banned, int32_t n, struct chosen *best)
+{
+    int32_t n_best = 0;
+    for (int32_t id = 0; id < TOY_VOCAB - 1; id++) {
+        struct chosen c = {id, toy_logprob(seen, id)};
+        int32_t at = n_best;
+        if (banned >> id & 1)
+            continue;
+        while (at > 0 && best[at - 1].logprob < c.logprob)
+            at--;
+        if (at == n)
+            continue;
+        n_best += n_best < n;
+        memmove(best + at + 1, best + at, (size_t)(n_best - at - 1) * sizeof *best);
+        best[at] = c;
+    }
+    for (; n_best < n; n_best++)
+        best[n_best] = (struct chosen){-1, -INFINITY};
+}
+
+uint64_t toy_seen(uint64_t fold, const int32_t *recent, int32_t n_recent,
+                  const struct plan_count *counts, int32_t n_counts)
+{
+    for (int32_t i = 0; i < n_recent; i++)
+        fold = toy_mix(fold, (uint64_t)(uint32_t)recent[i]);
+    for (int32_t i = 0; i < n_counts; i++)
+        fold = toy_mix(fold, (uint64_t)(uint32_t)counts[i].id << 32 | (uint32_t)counts[i].count);
+    return fold;
+}
+
+uint32_t toy_banned(const struct gen_options *options)
 {
     uint32_t banned = options->ignore_eos ? 1u << TOY_END : 0;
     for (int32_t i = 0; i < options->n_bias; i++)
@@ -43,48 +82,50 @@ static uint32_t banned_ids(const struct gen_options *options)
     return banned;
 }
 
-static int32_t count_ids(const struct lone *l, struct plan_count counts[TOY_VOCAB])
+int32_t toy_count_ids(const int32_t *ids, int32_t n, struct plan_count counts[TOY_VOCAB])
 {
-    int32_t n = 0;
+    int32_t n_counts = 0;
     for (int32_t id = 0; id < TOY_VOCAB; id++) {
         int32_t count = 0;
-        for (int32_t i = l->n_prompt; i < l->n_ids; i++)
-            count += l->ids[i] == id;
+        for (int32_t i = 0; i < n; i++)
+            count += ids[i] == id;
         if (count > 0)
-            counts[n++] = (struct plan_count){id, count};
+            counts[n_counts++] = (struct plan_count){id, count};
     }
-    return n;
+    return n_counts;
 }
 
-static int32_t next_id(const struct lone *l, uint64_t fold, const struct gen_options *options,
+/* ---- the run ------------------------------------------------------------------------------------ */
+
+static int32_t next_id(const struct lone *l, const struct gen_options *options, int32_t branch,
                        int32_t n_letters)
 {
     struct plan_count counts[TOY_VOCAB];
     int32_t n_recent = l->n_ids < PLAN_RECENT ? l->n_ids : PLAN_RECENT;
     bool counted = options->presence != 0 || options->frequency != 0;
     struct toy_choice choice = {
-        .fold = fold,
+        .fold = l->folds[l->n_ids - 1],
         .seed = options->temperature == 0 ? 0 : options->seed,
+        .branch = options->temperature == 0 ? 0 : branch,
         .position = l->n_ids,
         .recent = l->ids + l->n_ids - n_recent,
         .n_recent = options->repeat != 1 ? n_recent : 0,
         .counts = counts,
-        .n_counts = counted ? count_ids(l, counts) : 0,
-        .banned = banned_ids(options),
+        .n_counts =
+            counted ? toy_count_ids(l->ids + l->n_prompt, l->n_ids - l->n_prompt, counts) : 0,
+        .banned = toy_banned(options),
     };
     return toy_choose(&choice, n_letters);
 }
 
-/* Length of the longest stop string that the generated text ends with, 0 for none: every token is
- * one letter. */
-static int32_t stop_length(const struct lone *l, const struct gen_options *options)
+int32_t lone_stop_length(const int32_t *ids, int32_t n, const struct gen_options *options)
 {
-    int32_t longest = 0, n_text = l->n_ids - l->n_prompt;
+    int32_t longest = 0;
     for (int32_t s = 0; s < options->n_stops; s++) {
         int32_t len = (int32_t)options->stops[s].len, i = 0;
-        if (len > n_text || len <= longest)
+        if (len > n || len <= longest)
             continue;
-        while (i < len && options->stops[s].data[i] == 'a' + l->ids[l->n_ids - len + i] - 1)
+        while (i < len && options->stops[s].data[i] == 'a' + ids[n - len + i] - 1)
             i++;
         if (i == len)
             longest = len;
@@ -94,29 +135,34 @@ static int32_t stop_length(const struct lone *l, const struct gen_options *optio
 
 static void append(struct lone *l, int32_t id)
 {
-    l->slots[l->n_ids] = toy_slot(l->n_ids > 0 ? l->slots[l->n_ids - 1] : 0, id);
+    uint64_t before = l->n_ids > 0 ? l->slots[l->n_ids - 1] : 0;
+    uint64_t fold = l->n_ids > 0 ? l->folds[l->n_ids - 1] : 0;
+    l->slots[l->n_ids] = toy_slot(before, id);
+    l->folds[l->n_ids] = toy_fold(fold, l->slots[l->n_ids]);
     l->ids[l->n_ids++] = id;
 }
 
-void lone_run(struct lone *l, const int32_t *ids, int32_t n, int32_t n_resumed,
-              const struct gen_options *options, int32_t n_context, int32_t n_letters)
+void lone_open(struct lone *l, const int32_t *ids, int32_t n, int32_t n_resumed)
 {
     *l = (struct lone){.n_prompt = n - n_resumed, .n_text = n_resumed};
-    uint64_t fold = 0;
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n; i++)
         append(l, ids[i]);
-        fold = toy_fold(fold, l->slots[i]);
-    }
+}
+
+void lone_run(struct lone *l, const int32_t *ids, int32_t n, int32_t n_resumed,
+              const struct gen_options *options, int32_t branch, int32_t n_context,
+              int32_t n_letters)
+{
+    lone_open(l, ids, n, n_resumed);
     while (l->finish == GEN_NONE) {
-        int32_t id = next_id(l, fold, options, n_letters);
+        int32_t id = next_id(l, options, branch, n_letters);
         if (id == TOY_END) {
             l->finish = GEN_STOP;
             break;
         }
         append(l, id);
-        fold = toy_fold(fold, l->slots[l->n_ids - 1]);
         l->n_text++;
-        int32_t stop = stop_length(l, options);
+        int32_t stop = lone_stop_length(l->ids + l->n_prompt, l->n_ids - l->n_prompt, options);
         if (stop > 0) {
             l->n_text -= stop;
             l->finish = GEN_STOP;

@@ -12,7 +12,6 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
-#include "world.h"
 
 static void add_figures(struct run_result *r, const struct world *w)
 {
@@ -27,6 +26,15 @@ static void add_figures(struct run_result *r, const struct world *w)
     r->n_preemptions += s.preemptions;
     r->n_merged += s.merged;
     r->n_rejected += s.rejected_matches;
+    r->n_branches += w->n_branches;
+    r->n_swapped_out += s.swapped_out_blocks;
+    r->n_swapped_in += s.swapped_in_blocks;
+    r->n_swap_full += s.swap_full;
+    r->drains.n += w->drains.n;
+    r->drains.n_turns += w->drains.n_turns;
+    r->drains.n_allowed += w->drains.n_allowed;
+    if (w->drains.worst > r->drains.worst)
+        r->drains.worst = w->drains.worst;
 }
 
 /* In the child. A world that is wrong is left as it is: freeing it might fail too. */

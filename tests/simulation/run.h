@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "script.h"
+#include "world.h"
 
 struct run_result {
     bool is_wrong;
@@ -14,6 +15,8 @@ struct run_result {
     int64_t n_worlds;
     uint64_t n_steps, n_rows, n_accepted;
     uint64_t n_hits, n_copies, n_evictions, n_preemptions, n_merged, n_rejected;
+    uint64_t n_branches, n_swapped_out, n_swapped_in, n_swap_full;
+    struct drains drains;
     char fault[400];
 };
 

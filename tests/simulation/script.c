@@ -53,6 +53,8 @@ static const struct {
     {"context", offsetof(struct world_config, n_context)},
     {"letters", offsetof(struct world_config, n_letters)},
     {"hash", offsetof(struct world_config, hash_bits)},
+    {"slots", offsetof(struct world_config, n_slots)},
+    {"swaps", offsetof(struct world_config, swaps)},
     {"roots", offsetof(struct world_config, n_roots)},
     {"roots-seed", offsetof(struct world_config, roots_seed)},
     {"keys", offsetof(struct world_config, n_keys)},
@@ -88,12 +90,16 @@ void script_free(struct script *s)
     *s = (struct script){0};
 }
 
-/* ---- text: a line of fields, then a line an operation; # begins a comment ------------------------ */
+/* ---- text: a line of fields, then a line an operation; zeros at its end are left out; # begins a
+ * comment ------------------------------------------------------------------------------------------ */
 
 void script_print_op(const struct op *op, FILE *out)
 {
+    int32_t n = KINDS[op->kind].n_args;
+    while (n > 0 && op->args[n - 1] == 0)
+        n--;
     fputs(KINDS[op->kind].name, out);
-    for (int32_t i = 0; i < KINDS[op->kind].n_args; i++)
+    for (int32_t i = 0; i < n; i++)
         fprintf(out, " %" PRId32, op->args[i]);
 }
 
@@ -134,10 +140,10 @@ static int read_op(struct script *s, const char *name, struct err *err)
     if (kind == OP_N_KINDS)
         return err_set(err, "%s is no operation", name);
     op.kind = (enum op_kind)kind;
-    for (int32_t i = 0; i < KINDS[kind].n_args; i++) {
-        const char *value = strtok(NULL, " \n");
-        if (!value)
-            return err_set(err, "%s has %d arguments, %d are needed", name, i, KINDS[kind].n_args);
+    const char *value;
+    for (int32_t i = 0; (value = strtok(NULL, " \n")); i++) {
+        if (i == KINDS[kind].n_args)
+            return err_set(err, "%s has more than %d arguments", name, i);
         op.args[i] = (int32_t)strtol(value, NULL, 10);
     }
     script_add(s, &op);

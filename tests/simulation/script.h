@@ -17,20 +17,22 @@ struct world_config {
     int32_t hash_bits;
     int32_t n_roots;
     int32_t roots_seed;
-    int32_t n_keys; /* names of the keyspace; 0: the engine alone */
+    int32_t n_slots; /* blocks that host memory holds */
+    int32_t swaps;   /* preemption by swap, else by recomputation */
+    int32_t n_keys;  /* names of the keyspace; 0: the engine alone */
 };
 
 enum op_kind {
     OP_GEN,      /* a prompt cut from a root */
-    OP_FORK,     /* publish a live one, submit a child with its ids */
+    OP_FORK,     /* publish a live branch, submit a child with its ids */
     OP_CONTINUE, /* a prompt made of an ended one's ids */
-    OP_RESUME,   /* an orphaned one goes on where it was */
-    OP_CANCEL,   /* a live one */
-    OP_CLEAR,    /* the cache */
-    OP_PROBE,    /* a prompt */
-    OP_CLOCK,    /* time passes */
-    OP_STEP,     /* one turn of the engine */
-    OP_IDLE,     /* turns until nothing is left, within a bound */
+    OP_RESUME, /* an orphaned one goes on where it was, with those of its branches that had to end */
+    OP_CANCEL, /* a live one */
+    OP_CLEAR,  /* the cache */
+    OP_PROBE,  /* a prompt */
+    OP_CLOCK,  /* time passes */
+    OP_STEP,   /* one turn of the engine */
+    OP_IDLE,   /* turns until nothing is left, within a bound */
     /* on keys, beside CLEAR, CLOCK, STEP and IDLE */
     OP_KEY_ADD,   /* an entry */
     OP_KEY_GEN,   /* a client that waits, or not */
@@ -52,7 +54,7 @@ enum op_kind {
 /* Arguments, by what they mean. Targets are taken modulo what is there when the operation runs, so a
  * script stays valid when operations are dropped from it. */
 enum {
-    ARG_TARGET = 0, /* FORK CONTINUE RESUME CANCEL: which one; GEN PROBE: root */
+    ARG_TARGET = 0, /* FORK CONTINUE RESUME CANCEL: which one, and which branch; GEN PROBE: root */
     ARG_LENGTH,     /* GEN PROBE CONTINUE: ids of it that are taken, at most */
     ARG_VARIANT,    /* seed of what is changed and added; 0: nothing is changed */
     ARG_EXTRA,      /* ids added behind */
@@ -63,6 +65,7 @@ enum {
     ARG_PRIORITY,
     ARG_DEADLINE, /* ms from now; 0: none */
     ARG_REACT,    /* enum op_react, what its callbacks do */
+    ARG_BRANCHES, /* 0 is 1 */
     OP_MAX_ARGS,
     /* CANCEL */ ARG_FINISH = 1,
     /* CLOCK */ ARG_MS = 0,
@@ -91,6 +94,10 @@ enum op_flag {
     FLAG_BAN_A = 16,
     FLAG_STOPS = 32,
     FLAG_LONG = 64, /* keys: so much text that a job tokenises it */
+    FLAG_BEAM = 128,
+    FLAG_EARLY = 256, /* the beam ends as soon as its answers are there */
+    FLAG_LOGPROBS = 512,
+    FLAG_PROMPT_LOGPROBS = 1024,
 };
 enum key_mode { KEY_WAITS, KEY_ASYNC, KEY_BLOCKS, KEY_N_MODES };
 enum op_react { REACT_NONE, REACT_CANCEL, REACT_FORK, REACT_CONTINUE, REACT_N };

@@ -16,7 +16,7 @@
 
 enum { OPS = 1000000, KEY_OPS = 300000, OPS_EACH = 500, SHRINK_TRIES = 3000 };
 
-struct request {
+struct run_request {
     uint64_t seed;
     int64_t n_ops;
     int32_t ops_each;
@@ -31,7 +31,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void print_failing(const struct request *q, const struct run_result *r)
+static void print_failing(const struct run_request *q, const struct run_result *r)
 {
     struct script s;
     struct run_result shrunk;
@@ -52,7 +52,36 @@ static void print_failing(const struct request *q, const struct run_result *r)
     script_free(&s);
 }
 
-static bool run_many(const struct request *q, int number)
+static void print_figures(const struct run_result *r)
+{
+    const struct {
+        const char *what;
+        uint64_t n;
+    } figures[] = {
+        {"generations", r->n_accepted},
+        {"branches", r->n_branches},
+        {"steps", r->n_steps},
+        {"rows", r->n_rows},
+        {"block hits", r->n_hits},
+        {"copies", r->n_copies},
+        {"evictions", r->n_evictions},
+        {"merged", r->n_merged},
+        {"rejected matches", r->n_rejected},
+        {"preemptions", r->n_preemptions},
+        {"blocks out", r->n_swapped_out},
+        {"in", r->n_swapped_in},
+        {"host full", r->n_swap_full},
+    };
+    printf("#");
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        printf("%s %llu %s", i ? "," : "", (unsigned long long)figures[i].n, figures[i].what);
+    printf(
+        "\n# %lld drains, %lld turns of %lld that their bounds allow, at worst %d.%d %% of one\n",
+        (long long)r->drains.n, (long long)r->drains.n_turns, (long long)r->drains.n_allowed,
+        r->drains.worst / 10, r->drains.worst % 10);
+}
+
+static bool run_many(const struct run_request *q, int number)
 {
     struct run_result r;
     double start = seconds();
@@ -62,13 +91,7 @@ static bool run_many(const struct request *q, int number)
            r.is_wrong ? "not ok" : "ok", number, q->with_keys ? "keys" : "engine",
            (long long)r.n_ops, (long long)r.n_worlds, (unsigned long long)q->seed,
            (double)r.n_ops / took);
-    printf("# %llu generations, %llu steps, %llu rows; %llu block hits, %llu copies, %llu "
-           "evictions, %llu preemptions, %llu merged, %llu rejected matches\n",
-           (unsigned long long)r.n_accepted, (unsigned long long)r.n_steps,
-           (unsigned long long)r.n_rows, (unsigned long long)r.n_hits,
-           (unsigned long long)r.n_copies, (unsigned long long)r.n_evictions,
-           (unsigned long long)r.n_preemptions, (unsigned long long)r.n_merged,
-           (unsigned long long)r.n_rejected);
+    print_figures(&r);
     if (r.is_wrong)
         print_failing(q, &r);
     return !r.is_wrong;
@@ -91,7 +114,7 @@ static bool replay(const char *path, bool trace, int number)
     return !r.is_wrong;
 }
 
-static bool trace_one(const struct request *q)
+static bool trace_one(const struct run_request *q)
 {
     struct script s;
     struct run_result r;
@@ -108,7 +131,7 @@ static int is_script(const struct dirent *entry)
     return len > 4 && strcmp(entry->d_name + len - 4, ".sim") == 0;
 }
 
-static int run_tests(const struct request *q)
+static int run_tests(const struct run_request *q)
 {
     const char *top = getenv("KVASIR_SRC");
     struct dirent **entries = NULL;
@@ -116,7 +139,7 @@ static int run_tests(const struct request *q)
     snprintf(folder, sizeof folder, "%s/tests/simulation/scripts", top ? top : ".");
     int n = scandir(folder, &entries, is_script, alphasort), number = 1;
     printf("1..%d\n", 2 + (n > 0 ? n : 0));
-    struct request keys = *q;
+    struct run_request keys = *q;
     keys.with_keys = true;
     keys.n_ops = KEY_OPS;
     bool ok = run_many(q, number++);
@@ -132,7 +155,7 @@ static int run_tests(const struct request *q)
 
 int main(int argc, char **argv)
 {
-    struct request q = {.seed = 1, .n_ops = OPS, .ops_each = OPS_EACH};
+    struct run_request q = {.seed = 1, .n_ops = OPS, .ops_each = OPS_EACH};
     bool is_run = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";

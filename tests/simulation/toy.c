@@ -1,13 +1,15 @@
 /* toy.c - a runner without a model: K/V are hashes in an array, a step ends when it is told to.
  *
- * A step copies, writes and samples in the plan's order, all of it through the block tables that
- * the plan carries. The K/V of a row is made from the slot before it, read through the table: so
- * one wrong block spoils everything behind it. A step that fails leaves garbage in every slot that
- * it was to write, the worst that a device may do. */
+ * A step swaps in, copies, writes and samples in the plan's order, all of it through the block
+ * tables that the plan carries. The K/V of a row is made from the slot before it, read through the
+ * table: so one wrong block spoils everything behind it. What is swapped out may be read at any time
+ * of the step: first, or last. A step that fails leaves garbage wherever it was to write, in host
+ * memory too, the worst that a device may do. */
 #include "toy.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/mem.h"
 #include "lone.h"
 
@@ -34,6 +36,22 @@ static void copy_blocks(struct toy *t)
     }
 }
 
+static void swap_out(struct toy *t)
+{
+    int32_t size = t->runner.info.block_size;
+    for (int32_t i = 0; i < t->plan->n_outs; i++)
+        memcpy(t->host + t->plan->outs[i].slot * size, t->slots + t->plan->outs[i].block * size,
+               (size_t)size * sizeof *t->host);
+}
+
+static void swap_in(struct toy *t)
+{
+    int32_t size = t->runner.info.block_size;
+    for (int32_t i = 0; i < t->plan->n_ins; i++)
+        memcpy(t->slots + t->plan->ins[i].block * size, t->host + t->plan->ins[i].slot * size,
+               (size_t)size * sizeof *t->host);
+}
+
 static void write_rows(struct toy *t, const struct plan_seq *q)
 {
     for (int32_t i = 0; i < q->n_rows; i++) {
@@ -43,14 +61,24 @@ static void write_rows(struct toy *t, const struct plan_seq *q)
     }
 }
 
-static void spoil(struct toy *t)
+static void spoil_block(struct toy *t, uint64_t *slots, int32_t block)
 {
     int32_t size = t->runner.info.block_size;
-    for (int32_t i = 0; i < t->plan->n_copies; i++)
-        for (int32_t k = 0; k < size; k++)
-            t->slots[t->plan->copies[i].dst * size + k] = toy_mix(t->n_steps, (uint64_t)k);
-    for (int32_t row = 0; row < t->plan->n_rows; row++)
-        t->slots[t->plan->slots[row]] = toy_mix(t->n_steps, (uint64_t)row);
+    for (int32_t k = 0; k < size; k++)
+        slots[block * size + k] = toy_mix(t->n_steps, (uint64_t)k);
+}
+
+static void spoil(struct toy *t)
+{
+    const struct plan *plan = t->plan;
+    for (int32_t i = 0; i < plan->n_copies; i++)
+        spoil_block(t, t->slots, plan->copies[i].dst);
+    for (int32_t i = 0; i < plan->n_ins; i++)
+        spoil_block(t, t->slots, plan->ins[i].block);
+    for (int32_t i = 0; i < plan->n_outs; i++)
+        spoil_block(t, t->host, plan->outs[i].slot);
+    for (int32_t row = 0; row < plan->n_rows; row++)
+        t->slots[plan->slots[row]] = toy_mix(t->n_steps, (uint64_t)row);
 }
 
 static uint32_t banned_by(const struct plan *plan, const struct plan_sample *sample)
@@ -64,19 +92,29 @@ static uint32_t banned_by(const struct plan *plan, const struct plan_sample *sam
     return banned;
 }
 
-static int32_t sample_one(struct toy *t, const struct plan_sample *sample)
+/* Of all slots up to the row of the sample: the last of its sequence, or one that tells how likely
+ * the next id of a prompt was. */
+static uint64_t fold_of(struct toy *t, const struct plan_sample *sample)
 {
     const struct plan_seq *q = &t->plan->seqs[t->plan->row_seq[sample->row]];
+    int32_t n = sample->row - q->first_row + 1;
     uint64_t fold = 0;
-    if (sample->row != q->first_row + q->n_rows - 1 || sample->position != q->position + q->n_rows)
+    if ((!sample->is_given && n != q->n_rows) || sample->position != q->position + n)
         snprintf(t->fault, sizeof t->fault, "plan: a sample behind row %d, position %d",
                  sample->row, sample->position);
-    for (int32_t at = 0; at < q->position + q->n_rows; at++)
+    for (int32_t at = 0; at < q->position + n; at++)
         fold = toy_fold(fold, *slot_of(t, q, at));
+    return fold;
+}
+
+static void sample_one(struct toy *t, int32_t i)
+{
+    const struct plan_sample *sample = &t->plan->samples[i];
+    bool is_greedy = sample->temperature == 0;
     struct toy_choice choice = {
-        .fold = fold,
-        .seed = sample->temperature == 0 ? 0 : sample->seed,
-        .branch = sample->branch,
+        .fold = fold_of(t, sample),
+        .seed = is_greedy ? 0 : sample->seed,
+        .branch = is_greedy ? 0 : sample->branch,
         .position = sample->position,
         .recent = t->plan->recent + sample->recent_at,
         .n_recent = sample->n_recent,
@@ -84,18 +122,29 @@ static int32_t sample_one(struct toy *t, const struct plan_sample *sample)
         .n_counts = sample->n_counts,
         .banned = banned_by(t->plan, sample),
     };
-    return toy_choose(&choice, t->n_letters);
+    int32_t id = sample->is_given ? sample->id : toy_choose(&choice, t->n_letters);
+    uint64_t seen = choice.fold;
+    if (sample->best_adjusted)
+        seen = toy_seen(seen, choice.recent, choice.n_recent, choice.counts, choice.n_counts);
+    t->samples[i] = (struct chosen){id, toy_logprob(choice.fold, id)};
+    toy_best(seen, sample->best_adjusted ? choice.banned : 0, sample->n_best,
+             t->samples + t->plan->n_samples + sample->best_at);
 }
 
 static void compute(struct toy *t)
 {
     if (t->is_written)
         return;
+    if (!t->is_late)
+        swap_out(t);
+    swap_in(t);
     copy_blocks(t);
     for (int32_t i = 0; i < t->plan->n_seqs; i++)
         write_rows(t, &t->plan->seqs[i]);
     for (int32_t i = 0; i < t->plan->n_samples; i++)
-        t->samples[i] = (struct chosen){.id = sample_one(t, &t->plan->samples[i])};
+        sample_one(t, i);
+    if (t->is_late)
+        swap_out(t);
     t->is_written = true;
 }
 
@@ -143,13 +192,16 @@ void toy_init(struct toy *t, const struct runner_info *info, int32_t n_letters)
                                  .poll = toy_poll,
                                  .close = toy_close},
                       .n_letters = n_letters};
-    size_t n_slots = (size_t)info->n_blocks * (size_t)info->block_size;
-    t->slots = xcalloc(n_slots, sizeof *t->slots);
-    t->samples = xcalloc((size_t)info->limits.max_seqs, sizeof *t->samples);
+    size_t size = (size_t)info->block_size;
+    t->slots = xcalloc((size_t)info->n_blocks * size, sizeof *t->slots);
+    t->host = xcalloc((size_t)info->n_slots * size + 1, sizeof *t->host);
+    t->samples =
+        xcalloc((size_t)info->limits.max_seqs + (size_t)info->limits.max_best, sizeof *t->samples);
 }
 
 void toy_done(struct toy *t)
 {
     xfree(t->slots);
+    xfree(t->host);
     xfree(t->samples);
 }

@@ -10,7 +10,8 @@
 struct toy {
     struct runner runner;
     uint64_t *slots;         /* [n_blocks * block_size] owns */
-    struct chosen *samples;  /* [max_seqs] owns */
+    uint64_t *host;          /* [n_slots * block_size] owns; blocks that were swapped out */
+    struct chosen *samples;  /* [max_seqs + max_best] owns */
     const struct plan *plan; /* the step that runs; NULL when none does */
     int32_t n_letters;
     uint64_t n_steps, n_rows;
@@ -18,7 +19,8 @@ struct toy {
     /* what the next poll does */
     bool may_finish;
     bool must_fail;
-    bool is_late; /* K/V are written when the step ends, not when it begins */
+    bool is_late; /* K/V are written when the step ends, not when it begins; what is swapped out is
+                     read behind all of that, not before */
     bool is_written;
 };
 
