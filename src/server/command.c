@@ -184,7 +184,8 @@ const struct command *command_resolve(const struct table *commands, const struct
     if (!c->subcommands || q->n_args < 2)
         return c;
     const struct command *sub = command_find_sub(c, q->args[1]);
-    if (sub || c->run)
+    bool takes_any = c->run && c->arity < -1; /* COMMAND's own row is that of COMMAND alone */
+    if (sub || takes_any)
         return sub ? sub : c;
     str_append_str(error, "ERR unknown subcommand '");
     echo_append(error, q->args[1]);
