@@ -138,4 +138,22 @@ def _():
             other.receive(False)
 
 
+@test("log-probabilities of a prompt whose blocks are cached are those of the first time, whatever its length")
+def _():
+    ask = ("IDS", "TEMP", 0, "MAXTOKENS", 3, "IGNOREEOS", "PROMPTLOGPROBS", 4)
+    with shared().connect() as c:
+        for n in (1, 15, 16, 17, 31, 32, 33, 100):
+            tokens = [(i * i * 11 + n) % 250 + 3 for i in range(n)]
+            c.call("CACHE", "CLEAR")
+            answers = [c.call("GEN", f"{when}{n}", ids(*tokens), *ask) for when in ("cold", "warm", "again")]
+            told = [end_of(c, f"{when}{n}")["prompt-logprobs"] for when in ("cold", "warm", "again")]
+            assert told[0] == told[1] == told[2] and answers[0] == answers[1] == answers[2], n
+            lines = told[0].split("\n")
+            assert lines[0] == str(tokens[0]) and [int(line.split(":")[0]) for line in lines] == tokens, lines
+            # what they were computed for is a prefix like any other
+            c.call("GEN", f"plain{n}", ids(*tokens), "IDS", "TEMP", 0, "MAXTOKENS", 3, "IGNOREEOS")
+            assert int(end_of(c, f"plain{n}")["cached"]) == n - 1
+            assert c.call("DEBUG", "AUDIT") == "OK"
+
+
 main()
