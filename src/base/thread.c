@@ -14,9 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum {
-    SLICE_NS = 100 * 1000
-}; /* the least that Linux takes; the default is a millisecond or more */
+/* The least that Linux takes; the default is a millisecond or more. */
+enum { SLICE_NS = 100 * 1000 };
 
 void thread_ask_short_slices(void)
 {

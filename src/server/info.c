@@ -277,6 +277,11 @@ static void section_commandstats(struct server *s, struct str *out)
     stats_print_commands(s->counts, out);
 }
 
+static void section_latencystats(struct server *s, struct str *out)
+{
+    stats_print_latencies(s->counts, out);
+}
+
 static void section_errorstats(struct server *s, struct str *out)
 {
     stats_print_errors(s->counts, out);
@@ -304,6 +309,7 @@ static const struct section {
     {"Modules", section_modules, IN_DEFAULT},
     {"Commandstats", section_commandstats, IN_ALL},
     {"Errorstats", section_errorstats, IN_DEFAULT},
+    {"Latencystats", section_latencystats, IN_ALL},
     {"Cluster", section_cluster, IN_DEFAULT},
     {"Keyspace", section_keyspace, IN_DEFAULT},
     {"Model", section_model, IN_DEFAULT},

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/table.h"
 #include "server/command.h"
+#include "server/latency.h"
 
 enum {
     N_SAMPLES = 16,
@@ -21,6 +22,7 @@ struct call_stats {
     const struct command *command;
     uint64_t calls, rejected, failed;
     int64_t usec;
+    struct latency latency;
 };
 struct error_stats {
     char prefix[PREFIX_MAX + 1];
@@ -88,6 +90,7 @@ void stats_count_call(struct stats *s, const struct command *c, int64_t usec, bo
     struct call_stats *calls = calls_of(s, c);
     calls->calls++;
     calls->usec += usec;
+    latency_add(&calls->latency, usec);
     calls->failed += failed;
 }
 
@@ -172,6 +175,35 @@ void stats_print_commands(const struct stats *s, struct str *out)
     TABLE_FOREACH(s->calls, address, calls) {
         print_calls(calls, out);
     }
+}
+
+/* As Redis prints them: nanoseconds as microseconds, by latency-tracking-info-percentiles' default. */
+static void print_latency(const struct call_stats *c, struct str *out)
+{
+    struct str name = {0};
+    command_full_name(c->command, &name);
+    str_printf(out, "latency_percentiles_usec_%s:p50=%lld.000,p99=%lld.000,p99.9=%lld.000\r\n",
+               name.data, (long long)latency_percentile(&c->latency, 50),
+               (long long)latency_percentile(&c->latency, 99),
+               (long long)latency_percentile(&c->latency, 99.9));
+    str_free(&name);
+}
+
+void stats_print_latencies(const struct stats *s, struct str *out)
+{
+    struct bytes address;
+    struct call_stats *calls;
+    TABLE_FOREACH(s->calls, address, calls) {
+        if (calls->latency.n > 0)
+            print_latency(calls, out);
+    }
+}
+
+const struct latency *stats_latency(const struct stats *s, const struct command *c)
+{
+    const struct call_stats *calls =
+        table_get(s->calls, (struct bytes){(const char *)&c, sizeof c});
+    return calls && calls->latency.n > 0 ? &calls->latency : NULL;
 }
 
 void stats_print_errors(const struct stats *s, struct str *out)

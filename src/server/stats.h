@@ -7,6 +7,7 @@
 #include "base/str.h"
 
 struct command;
+struct latency;
 struct stats;
 
 enum stats_rate { RATE_COMMANDS, RATE_BYTES_IN, RATE_BYTES_OUT, N_RATES };
@@ -25,6 +26,9 @@ void stats_sample(struct stats *s, int64_t now_us, const uint64_t totals[N_RATES
 uint64_t stats_per_second(const struct stats *s, enum stats_rate rate);
 
 void stats_print_commands(const struct stats *s, struct str *out);
+void stats_print_latencies(const struct stats *s, struct str *out);
+/* NULL when it was never called. */
+const struct latency *stats_latency(const struct stats *s, const struct command *c);
 void stats_print_errors(const struct stats *s, struct str *out);
 
 #endif

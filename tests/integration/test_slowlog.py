@@ -157,11 +157,38 @@ def _():
             assert c.call("LATENCY", "LATEST") == [] and c.call("LATENCY", "HISTORY", "command") == []
             assert c.call("LATENCY", "RESET") == 0 and c.call("LATENCY", "RESET", "a", "b") == 0
             assert b"SLOWLOG" in c.call("LATENCY", "DOCTOR")
-            assert c.call("LATENCY", "HISTOGRAM") == ({} if protocol == 3 else [])
+            assert c.call("LATENCY", "HISTOGRAM", "xadd", "nosuch") == ({} if protocol == 3 else [])
             assert c.call("MODULE", "LIST") == []
         assert c.error("LATENCY", "HISTORY") == "ERR wrong number of arguments for 'latency|history' command"
         assert c.error("MODULE", "LOAD", "/x.so") == "ERR unknown subcommand 'LOAD'. Try MODULE HELP."
         assert c.call("LATENCY", "HELP")[0].startswith("LATENCY") and c.call("MODULE", "HELP")[0].startswith("MODULE")
+
+
+@test("LATENCY HISTOGRAM and INFO latencystats count every call, until RESETSTAT")
+def _():
+    with Server(tcp=False) as server, server.connect() as c:
+        for i in range(100):
+            c.call("ECHO", i)
+        c.call("CLIENT", "ID")
+        c.error("XLEN")  # refused: no call
+        name, flat = c.call("LATENCY", "HISTOGRAM", "echo", "XLEN", "nosuch")
+        fields = dict(zip(flat[0::2], flat[1::2]))
+        assert name == b"echo" and set(fields) == {b"calls", b"histogram_usec"} and fields[b"calls"] == 100
+        edges, counts = fields[b"histogram_usec"][0::2], fields[b"histogram_usec"][1::2]
+        assert all(e & (e - 1) == 0 for e in edges) and edges == sorted(edges), edges
+        assert counts == sorted(set(counts)) and counts[-1] == 100, counts  # cumulative
+        c.call("HELLO", 3)
+        assert list(c.call("LATENCY", "HISTOGRAM", "client")) == ["client|id"]
+        everything = c.call("LATENCY", "HISTOGRAM")
+        assert everything["echo"]["calls"] == 100 and {"hello", "client|id", "latency|histogram"} <= set(everything)
+        assert "xlen" not in everything
+        text = c.info("latencystats")["latency_percentiles_usec_echo"]
+        shown = {k: float(v) for k, v in (word.split("=") for word in text.split(","))}
+        assert list(shown) == ["p50", "p99", "p99.9"] and shown["p50"] <= shown["p99"] <= shown["p99.9"], text
+        assert "latency_percentiles_usec_xlen" not in c.info("all")
+        assert "latency_percentiles_usec_client|id" in c.info("everything")
+        c.call("CONFIG", "RESETSTAT")
+        assert set(c.call("LATENCY", "HISTOGRAM")) == {"config|resetstat"}
 
 
 @test("CLUSTER is the error of a Redis without cluster support, whatever the subcommand")

@@ -365,10 +365,10 @@ def _(server, c):
     for name in ("Server", "Clients", "Memory", "Persistence", "Stats", "Replication", "CPU",
                  "Errorstats", "Cluster", "Keyspace"):
         assert name in default, name
-    assert set(sections("all")) == set(default) | {"Commandstats"} == set(sections("everything"))
+    assert set(sections("all")) == set(default) | {"Commandstats", "Latencystats"} == set(sections("everything"))
     assert sections("commandstats", "KEYSPACE") == ["Commandstats", "Keyspace"]
     assert c.call("INFO", "nosuch") == b"" and sections("nosuch", "cpu") == ["CPU"]
-    assert sections("default", "commandstats") == sections("all")
+    assert sections("default", "commandstats", "latencystats") == sections("all")
     info = c.info("all")
     for name in ("redis_version", "redis_mode", "tcp_port", "run_id", "uptime_in_seconds",
                  "connected_clients", "blocked_clients", "used_memory", "used_memory_human",
@@ -659,6 +659,8 @@ def _():
         assert metrics["redis_up"] == "1", text
         assert float(metrics["redis_db_keys{db=\"db0\"}"]) == 2
         assert any(name.startswith("redis_commands_total{cmd=\"gen\"}") for name in metrics), text
+        assert float(metrics["redis_latency_percentiles_usec{cmd=\"gen\",quantile=\"99\"}"]) > 0, text
+        assert metrics["redis_exporter_last_scrape_error{err=\"\"}"] == "0", text
         with open(log, encoding="utf-8", errors="replace") as f:
             lines = [line for line in f if "level=error" in line or "rror" in line]
         assert not lines, lines
