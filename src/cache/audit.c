@@ -127,10 +127,14 @@ static enum pool_place right_place(const struct audit *a, int32_t b)
 
 static int check_places(const struct audit *a)
 {
-    int32_t n_in[POOL_N_PLACES] = {0};
+    int32_t n_in[POOL_N_PLACES] = {0}, n_shared = 0, n_unwanted = 0;
     for (int32_t b = 0; b < a->pool->n_blocks; b++) {
         const struct pool_block *block = &a->pool->blocks[b];
         n_in[block->place]++;
+        n_shared += block->n_tables > 1;
+        n_unwanted += block->is_unwanted;
+        if (block->is_unwanted && (block->place == POOL_FREE || block->n_tables > 0))
+            return err_set(a->err, "P2: block %d is unwanted in place %d", b, block->place);
         if (block->n_children != a->n_children[b])
             return err_set(a->err, "X2: block %d counts %d children, %d hang from it", b,
                            block->n_children, a->n_children[b]);
@@ -144,6 +148,9 @@ static int check_places(const struct audit *a)
         if (n_in[place] != a->pool->n_in[place])
             return err_set(a->err, "P3: %d blocks in place %d, counted %d", n_in[place], place,
                            a->pool->n_in[place]);
+    if (n_shared != a->pool->n_shared || n_unwanted != a->pool->n_unwanted)
+        return err_set(a->err, "P3: %d blocks shared, counted %d; %d unwanted, counted %d",
+                       n_shared, a->pool->n_shared, n_unwanted, a->pool->n_unwanted);
     return check_free_list(a) < 0 ? -1 : check_heap(a);
 }
 

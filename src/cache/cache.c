@@ -15,19 +15,10 @@
  * Invariant for eviction: whoever holds a block of the index holds its ancestors, for as long as
  * blocks can be taken. A pinned source is held without them once its reader is cancelled, but then
  * a step runs, and no block is taken while one does. Main thread only. */
-#include "cache/cache.h"
+#include "cache/state.h"
 
 #include "base/mem.h"
 #include "base/plant.h"
-
-struct cache {
-    struct pool pool;
-    struct prefix prefix;
-    struct swap swap;
-    int32_t *slot_of;           /* [n_blocks] owns; -1 but inside cache_swap_out */
-    int32_t *scratch;           /* [2 * n_blocks + n_slots] owns; counts of an audit */
-    struct cache_stats counted; /* the running totals among its fields */
-};
 
 struct cache *cache_new(const struct cache_config *config)
 {
@@ -37,6 +28,7 @@ struct cache *cache_new(const struct cache_config *config)
     prefix_init(&c->prefix, &c->pool, config->block_size,
                 config->hash_bits ? config->hash_bits : 64);
     swap_init(&c->swap, config->n_slots);
+    lineages_init(&c->lineages, config->n_blocks);
     c->slot_of = xcalloc((size_t)config->n_blocks, sizeof *c->slot_of);
     for (int32_t b = 0; b < config->n_blocks; b++)
         c->slot_of[b] = -1;
@@ -52,6 +44,7 @@ void cache_free(struct cache *c)
     prefix_done(&c->prefix);
     pool_done(&c->pool);
     swap_done(&c->swap);
+    lineages_done(&c->lineages);
     xfree(c->slot_of);
     xfree(c->scratch);
     xfree(c);
@@ -204,11 +197,13 @@ static void evict_one(struct cache *c)
     prefix_unlink(&c->prefix, leaf);
 }
 
-static int32_t take(struct cache *c, int32_t near)
+static int32_t take(struct cache *c, const struct block_table *t, int32_t near)
 {
     if (c->pool.n_in[POOL_FREE] == 0)
         evict_one(c);
-    return pool_take(&c->pool, near);
+    int32_t b = pool_take(&c->pool, near);
+    lineage_take(&c->lineages, t->owner->lineage, b);
+    return b;
 }
 
 /* Writes new blocks behind the hits that wait in the table's array, counted or not, up to entry
@@ -223,7 +218,7 @@ static void take_behind(struct cache *c, struct block_table *t, const struct blo
         pool_hold(&c->pool, t->blocks[j]);
     }
     for (; j < end; j++)
-        t->blocks[j] = take(c, j > 0 ? t->blocks[j - 1] : -1);
+        t->blocks[j] = take(c, t, j > 0 ? t->blocks[j - 1] : -1);
 }
 
 /* The full blocks that nobody has: from now on others find them as promised. Ends at the first that
@@ -322,6 +317,7 @@ static struct cache_copy start_copy(struct cache *c, struct block_table *t, int3
 {
     if (!PLANTED(COPY_UNPINNED))
         pool_pin(&c->pool, source);
+    lineage_use(&c->lineages, t->owner->lineage, source);
     t->copying = j;
     c->counted.copies++;
     return (struct cache_copy){.src = source, .n_tokens = n_tokens};
@@ -331,9 +327,11 @@ static void hold_hits(struct cache *c, const struct cache_seat *seat)
 {
     int32_t n_hits = seat->found.n_hits;
 
-    for (int32_t j = 0; j < n_hits; j++)
+    for (int32_t j = 0; j < n_hits; j++) {
+        lineage_use(&c->lineages, seat->table->owner->lineage, seat->table->blocks[j]);
         if (!PLANTED(HIT_UNCOUNTED) || j + 1 < n_hits)
             pool_hold(&c->pool, seat->table->blocks[j]);
+    }
 }
 
 /* All blocks are in its array: how far it is, and what it promises. */
@@ -412,119 +410,6 @@ bool cache_reserve(struct cache *c, struct block_table *t, const int32_t *ids, i
     return ok;
 }
 
-/* ---- swap ------------------------------------------------------------------------------------ */
-
-static int32_t computed_blocks(const struct cache *c, const struct block_table *t)
-{
-    return (t->computed + c->prefix.block_size - 1) / c->prefix.block_size;
-}
-
-/* A slot for each block that tables [n] have computed something of, held by its transfer, and noted
- * in slot_of. */
-static int32_t take_slots(struct cache *c, struct block_table *const *tables, int32_t n,
-                          struct cache_move *moves)
-{
-    int32_t n_found = 0;
-
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t j = 0; j < computed_blocks(c, tables[i]); j++) {
-            int32_t b = tables[i]->blocks[j];
-            if (c->slot_of[b] >= 0)
-                continue;
-            c->slot_of[b] = swap_take(&c->swap);
-            moves[n_found++] = (struct cache_move){.block = b, .slot = c->slot_of[b]};
-        }
-    return n_found;
-}
-
-static void unmark(struct cache *c, const struct cache_move *moves, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        c->slot_of[moves[i].block] = -1;
-}
-
-/* The free slots hold all that tables [n] have computed, and there is something. */
-static bool has_slots(struct cache *c, struct block_table *const *tables, int32_t n)
-{
-    int32_t n_found = 0, room = c->swap.n_free;
-    bool fits = true;
-
-    for (int32_t i = 0; i < n && fits; i++)
-        for (int32_t j = 0; j < computed_blocks(c, tables[i]) && fits; j++) {
-            int32_t *mark = &c->slot_of[tables[i]->blocks[j]];
-            fits = *mark >= 0 || n_found < room;
-            n_found += *mark < 0 && fits;
-            *mark = 0;
-        }
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t j = 0; j < computed_blocks(c, tables[i]); j++)
-            c->slot_of[tables[i]->blocks[j]] = -1;
-    return fits && n_found > 0;
-}
-
-static void save_table(struct cache *c, struct block_table *t)
-{
-    ASSERT(t->n_slots == 0 && t->ahead == 0);
-    if (!t->slots)
-        t->slots = xcalloc((size_t)t->cap, sizeof *t->slots);
-    t->n_slots = computed_blocks(c, t);
-    t->saved = t->computed;
-    for (int32_t j = 0; j < t->n_slots; j++) {
-        t->slots[j] = c->slot_of[t->blocks[j]];
-        swap_hold(&c->swap, t->slots[j]);
-    }
-}
-
-bool cache_swap_out(struct cache *c, struct block_table *const *tables, int32_t n,
-                    struct cache_move *moves, int32_t *n_moves)
-{
-    if (!has_slots(c, tables, n)) {
-        c->counted.swap_full++;
-        return false;
-    }
-    moves += *n_moves;
-    int32_t n_out = take_slots(c, tables, n, moves);
-    for (int32_t i = 0; i < n_out; i++)
-        pool_move(&c->pool, moves[i].block);
-    for (int32_t i = 0; i < n; i++)
-        save_table(c, tables[i]);
-    unmark(c, moves, n_out);
-    *n_moves += n_out;
-    c->counted.swapped_out += (uint64_t)n_out;
-    return true;
-}
-
-void cache_swap_in(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
-                   struct cache_move *moves, int32_t *n_moves)
-{
-    for (int32_t i = 0; i < n_seats; i++) {
-        struct block_table *t = seats[i].table;
-        int32_t from = seats[i].found.n_hits;
-        if (i > 0 && from < n_common)
-            from = n_common; /* through the first seat */
-        for (int32_t j = from; j < t->n_slots; j++) {
-            swap_hold(&c->swap, t->slots[j]);
-            moves[(*n_moves)++] = (struct cache_move){.block = t->blocks[j], .slot = t->slots[j]};
-            c->counted.swapped_in++;
-        }
-        cache_swap_drop(c, t);
-    }
-}
-
-void cache_move_done(struct cache *c, const struct cache_move *move, bool is_out)
-{
-    if (is_out)
-        pool_unmove(&c->pool, move->block);
-    swap_drop(&c->swap, move->slot);
-}
-
-void cache_swap_drop(struct cache *c, struct block_table *t)
-{
-    while (t->n_slots > 0)
-        swap_drop(&c->swap, t->slots[--t->n_slots]);
-    t->saved = 0;
-}
-
 /* ---- while it runs --------------------------------------------------------------------------- */
 
 int32_t cache_write_need(const struct cache *c, const struct block_table *t)
@@ -562,7 +447,7 @@ static struct cache_copy copy_on_write(struct cache *c, struct block_table *t)
     struct cache_copy copy = {0};
     if (n_tokens > 0)
         copy = start_copy(c, t, source, j, n_tokens);
-    copy.dst = t->blocks[j] = take(c, j > 0 ? t->blocks[j - 1] : -1);
+    copy.dst = t->blocks[j] = take(c, t, j > 0 ? t->blocks[j - 1] : -1);
     pool_drop(&c->pool, source);
     return copy;
 }
@@ -575,7 +460,7 @@ void cache_write_room(struct cache *c, struct block_table *t, struct cache_copy 
     case TABLE_NEEDS_NOTHING:
         break;
     case TABLE_NEEDS_BLOCK:
-        block_table_append_taken(t, take(c, t->n_blocks ? t->blocks[t->n_blocks - 1] : -1));
+        block_table_append_taken(t, take(c, t, t->n_blocks ? t->blocks[t->n_blocks - 1] : -1));
         break;
     case TABLE_NEEDS_COPY:
         *copy = copy_on_write(c, t);
@@ -621,6 +506,7 @@ static void confirm(struct cache *c, struct block_table *t, const int32_t *ids, 
     } else {
         prefix_unlink(x, b);
         if (other >= 0 && x->nodes[other].kind == PREFIX_FULL) {
+            lineage_use(&c->lineages, t->owner->lineage, other);
             block_table_rename(t, &c->pool, j, other);
             c->counted.merged++;
             if (PLANTED(MERGE_UNCOUNTED))
@@ -645,6 +531,14 @@ void cache_advance(struct cache *c, struct block_table *t, const int32_t *ids, i
         confirm(c, t, ids, t->n_confirmed);
 }
 
+/* It was used now, as if the table named it. */
+static void touch(struct cache *c, const struct block_table *t, int32_t block)
+{
+    lineage_use(&c->lineages, t->owner->lineage, block);
+    pool_hold(&c->pool, block);
+    pool_drop(&c->pool, block);
+}
+
 /* Not where a confirmed sibling covers it (a second one would only waste a block), not the target
  * of a running copy (nothing in it is confirmed yet), and not while it is promised: it will be full
  * soon, and whoever waits for it finds it then. */
@@ -663,8 +557,11 @@ void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids)
         return;
     struct prefix_parent parent = block_table_parent(t, x, j);
     const int32_t *tail = ids + (int64_t)j * x->block_size;
-    if (prefix_is_covered(x, parent, tail, n, b))
+    int32_t cover = prefix_find_cover(x, parent, tail, n, b);
+    if (cover >= 0) {
+        touch(c, t, cover);
         return;
+    }
     prefix_drop_tails(x, parent, tail, n);
     if (PLANTED(TAIL_LONG) && n + 1 < x->block_size)
         n++;
@@ -711,73 +608,34 @@ void cache_discard(struct cache *c, struct block_table *t)
     block_table_drop_all(t, &c->pool);
 }
 
-/* ---- figures --------------------------------------------------------------------------------- */
+/* ---- conversations -------------------------------------------------------------------------- */
 
-int32_t cache_available(const struct cache *c)
+void cache_fork_lineage(struct cache *c, struct lineage **from, struct lineage **child)
 {
-    return pool_available(&c->pool);
+    lineage_fork(&c->lineages, from, child);
 }
 
-int32_t cache_leaving(const struct cache *c)
+static void let_go(void *arg, int32_t block)
 {
-    return c->pool.n_leaving;
+    struct cache *c = arg;
+
+    if (c->pool.blocks[block].n_tables == 0)
+        pool_set_unwanted(&c->pool, block);
 }
 
-int32_t cache_block_size(const struct cache *c)
+void cache_drop_lineage(struct cache *c, struct lineage *l)
 {
-    return c->prefix.block_size;
+    lineage_put(&c->lineages, l, let_go, c);
 }
 
-int32_t cache_shared(const struct cache *c, const struct block_table *t)
+int32_t cache_count_lineage(const struct cache *c, const struct lineage *l, int32_t *n_cached)
 {
-    int32_t n_shared = 0;
-    for (int32_t j = 0; j < t->n_blocks; j++)
-        n_shared += c->pool.blocks[t->blocks[j]].n_tables > 1;
-    return n_shared;
-}
+    int32_t n = 0;
 
-int32_t cache_clear(struct cache *c)
-{
-    int32_t n_dropped = 0;
-    for (int32_t b; (b = pool_oldest_leaf(&c->pool)) >= 0; n_dropped++)
-        prefix_unlink(&c->prefix, b);
-    return n_dropped;
-}
-
-bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset)
-{
-    const struct prefix_node *node = &c->prefix.nodes[block];
-    return node->kind == PREFIX_FULL || (node->kind == PREFIX_TAIL && offset < node->n_ids);
-}
-
-int cache_audit(struct cache *c, const struct cache_holders *holders, struct err *err)
-{
-    if (audit_swap(&c->swap, holders, c->scratch + 2 * (int64_t)c->pool.n_blocks, err) < 0)
-        return -1;
-    return audit_run(&c->pool, &c->prefix, holders, c->scratch, err);
-}
-
-const struct pool *cache_blocks(const struct cache *c)
-{
-    return &c->pool;
-}
-
-const struct prefix *cache_index(const struct cache *c)
-{
-    return &c->prefix;
-}
-
-void cache_stats(const struct cache *c, struct cache_stats *stats)
-{
-    *stats = c->counted;
-    stats->n_blocks = c->pool.n_blocks;
-    stats->block_size = c->prefix.block_size;
-    stats->free_blocks = c->pool.n_in[POOL_FREE];
-    stats->cached_blocks = c->pool.n_in[POOL_LEAF] + c->pool.n_in[POOL_INNER];
-    stats->used_blocks = c->pool.n_in[POOL_HELD];
-    stats->promised_blocks = c->prefix.n_kind[PREFIX_PROMISED];
-    stats->namespaces = c->prefix.n_roots;
-    stats->n_slots = c->swap.n_slots;
-    stats->free_slots = c->swap.n_free;
-    stats->rejected_matches = c->prefix.rejected;
+    *n_cached = 0;
+    for (int32_t b = l->first; b >= 0; b = c->lineages.links[b].next) {
+        n += c->pool.blocks[b].place != POOL_FREE;
+        *n_cached += c->pool.blocks[b].place == POOL_LEAF || c->pool.blocks[b].place == POOL_INNER;
+    }
+    return n;
 }

@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "cache/audit.h"
+#include "cache/lineage.h"
 #include "cache/namespace.h"
 #include "cache/table.h"
 
@@ -133,6 +134,20 @@ void cache_unpromise(struct cache *c, struct cache_owner *owner);
 /* After a failed step: the same, but nothing more becomes findable. */
 void cache_discard(struct cache *c, struct block_table *t);
 
+/* ---- conversations ----------------------------------------------------------------------------
+ *
+ * A conversation that can be deleted has a lineage (lineage_new), which it gives its owners. Blocks
+ * that it has used alone are evicted first when it goes.
+ */
+
+/* *child begins with what *from has computed; *from may be another one then. */
+void cache_fork_lineage(struct cache *c, struct lineage **from, struct lineage **child);
+/* The conversation is gone, and no owner of it holds a block. */
+void cache_drop_lineage(struct cache *c, struct lineage *l);
+/* Blocks that only this conversation has used since its last fork; n_cached: those that no table
+ * names now. Walks them. */
+int32_t cache_count_lineage(const struct cache *c, const struct lineage *l, int32_t *n_cached);
+
 /* ---- figures --------------------------------------------------------------------------------- */
 
 int32_t cache_available(const struct cache *c); /* free + unreferenced cached blocks */
@@ -158,6 +173,8 @@ struct cache_stats {
     int32_t free_blocks;   /* never used or not findable */
     int32_t cached_blocks; /* unreferenced and findable */
     int32_t used_blocks;   /* referenced */
+    int32_t shared_blocks; /* of them named by more than one table */
+    int32_t unwanted_blocks; /* cached ones of conversations that are gone */
     int32_t promised_blocks;
     int32_t namespaces;
     uint64_t hits_full; /* blocks matched at admission */

@@ -105,6 +105,13 @@ static enum pool_place place_of(const struct pool *p, int32_t b)
     return block->n_children > 0 ? POOL_INNER : POOL_LEAF;
 }
 
+/* Whoever looked for it, or nothing is in it any more. */
+static void want(struct pool *p, int32_t b)
+{
+    p->n_unwanted -= p->blocks[b].is_unwanted;
+    p->blocks[b].is_unwanted = false;
+}
+
 static void settle(struct pool *p, int32_t b)
 {
     struct pool_block *block = &p->blocks[b];
@@ -121,7 +128,9 @@ static void settle(struct pool *p, int32_t b)
     else if (block->place == POOL_LEAF)
         heap_remove(p, b);
     if (block->place == POOL_HELD)
-        block->stamp = ++p->clock;
+        block->stamp = block->is_unwanted ? 0 : ++p->clock;
+    if (place == POOL_FREE)
+        want(p, b);
     block->place = (uint8_t)place;
     if (place == POOL_FREE)
         free_push(p, b);
@@ -185,18 +194,22 @@ static void count_down(uint16_t *n)
 
 void pool_hold(struct pool *p, int32_t b)
 {
+    want(p, b);
     count_up(&p->blocks[b].n_tables);
+    p->n_shared += p->blocks[b].n_tables == 2;
     settle(p, b);
 }
 
 void pool_drop(struct pool *p, int32_t b)
 {
+    p->n_shared -= p->blocks[b].n_tables == 2;
     count_down(&p->blocks[b].n_tables);
     settle(p, b);
 }
 
 void pool_pin(struct pool *p, int32_t b)
 {
+    want(p, b);
     count_up(&p->blocks[b].n_pins);
     settle(p, b);
 }
@@ -217,6 +230,21 @@ void pool_unmove(struct pool *p, int32_t b)
 {
     count_down(&p->blocks[b].n_moves);
     settle(p, b);
+}
+
+/* No table names it. */
+void pool_set_unwanted(struct pool *p, int32_t b)
+{
+    struct pool_block *block = &p->blocks[b];
+
+    ASSERT(block->n_tables == 0);
+    if (block->is_unwanted || block->place == POOL_FREE)
+        return;
+    block->is_unwanted = true;
+    p->n_unwanted++;
+    block->stamp = 0;
+    if (block->place == POOL_LEAF)
+        heap_up(p, block->heap_at, b);
 }
 
 void pool_set_findable(struct pool *p, int32_t b, bool is_findable)

@@ -21,10 +21,11 @@ struct pool_block {
     bool is_leaving;    /* nothing but such transfers holds it */
     int32_t n_children; /* nodes of the prefix index whose parent it is */
     bool is_findable;   /* the prefix index has a node for it */
+    bool is_unwanted;   /* nobody is left who would look for it: evicted before all others */
     uint8_t place;      /* enum pool_place */
     int32_t next, prev; /* POOL_FREE: neighbours in the free list, -1 at its ends */
     int32_t heap_at;    /* POOL_LEAF: position in the heap */
-    uint64_t stamp;     /* when it was last let go; the heap's order */
+    uint64_t stamp;     /* when it was last let go, 0 when unwanted; the heap's order */
 };
 
 struct pool {
@@ -32,8 +33,10 @@ struct pool {
     int32_t *heap;             /* [n_blocks] owns; leaves, oldest on top */
     int32_t n_blocks, n_leaves, first_free;
     int32_t n_in[POOL_N_PLACES];
-    int32_t n_leaving; /* held ones that will be available when the running step is done */
-    uint64_t clock;    /* of stamps */
+    int32_t n_shared;   /* named by more than one table */
+    int32_t n_unwanted; /* cached, or in a transfer */
+    int32_t n_leaving;  /* held ones that will be available when the running step is done */
+    uint64_t clock;     /* of stamps */
 };
 
 void pool_init(struct pool *p, int32_t n_blocks);
@@ -50,6 +53,7 @@ void pool_pin(struct pool *p, int32_t b);  /* one more pending copy reads it */
 void pool_unpin(struct pool *p, int32_t b);
 void pool_move(struct pool *p, int32_t b); /* one more transfer reads it */
 void pool_unmove(struct pool *p, int32_t b);
+void pool_set_unwanted(struct pool *p, int32_t b); /* until somebody uses it */
 void pool_set_findable(struct pool *p, int32_t b, bool is_findable);
 void pool_add_child(struct pool *p, int32_t b, int32_t change); /* +1 or -1 */
 

@@ -269,18 +269,18 @@ int32_t prefix_find_run(struct prefix *x, struct prefix_parent parent, const int
     return best;
 }
 
-bool prefix_is_covered(struct prefix *x, struct prefix_parent parent, const int32_t *ids, int32_t n,
-                       int32_t except)
+int32_t prefix_find_cover(struct prefix *x, struct prefix_parent parent, const int32_t *ids,
+                          int32_t n, int32_t except)
 {
     int32_t b = kin_first(x, parent, ids[0]);
     for (int32_t looked = 0; b >= 0 && looked < PREFIX_KIN_MAX; looked++) {
         const struct prefix_node *node = &x->nodes[b];
         if (b != except && node->kind != PREFIX_PROMISED && node->n_ids >= n &&
             ids_equal(prefix_ids(x, b), ids, n))
-            return true;
+            return b;
         b = kin_from(x, node->kin_next, parent, ids[0]);
     }
-    return false;
+    return -1;
 }
 
 /* ---- linking --------------------------------------------------------------------------------- */

@@ -8,13 +8,15 @@
 #include "cache/pool.h"
 
 struct block_table;
+struct lineage;
 
 /* Who promises blocks: one per generation, embedded in it by the engine, zeroed but for who. Its
  * promises are listed from it, so that they can be dropped together. It must have none when it
  * dies (releasing its tables sees to that). */
 struct cache_owner {
-    void *who;             /* the engine's own */
-    int32_t first_promise; /* prefix.c only; block number + 1, 0: none */
+    void *who;               /* the engine's own */
+    struct lineage *lineage; /* borrows; of the conversation that it works for; NULL: of none */
+    int32_t first_promise;   /* prefix.c only; block number + 1, 0: none */
     int32_t n_promises;
     struct block_table *tables; /* table.c only; its open ones: the branches of a group */
 };
@@ -85,9 +87,9 @@ int32_t prefix_find(struct prefix *x, struct prefix_parent parent, const int32_t
  * token. Looks at PREFIX_KIN_MAX siblings at most. */
 int32_t prefix_find_run(struct prefix *x, struct prefix_parent parent, const int32_t *ids,
                         int32_t n, int32_t *run);
-/* A confirmed child of parent other than `except` that begins with all of ids [n]. */
-bool prefix_is_covered(struct prefix *x, struct prefix_parent parent, const int32_t *ids, int32_t n,
-                       int32_t except);
+/* A confirmed child of parent other than `except` that begins with all of ids [n]; -1: none. */
+int32_t prefix_find_cover(struct prefix *x, struct prefix_parent parent, const int32_t *ids,
+                          int32_t n, int32_t except);
 
 void prefix_link(struct prefix *x, int32_t block, struct prefix_parent parent, const int32_t *ids,
                  int32_t n, enum prefix_kind kind, struct cache_owner *owner);

@@ -24,13 +24,13 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/plant.h"
 #include "cache/cache.h"
 #include "engine/generation.h"
+#include "engine/limits.h"
 #include "engine/sched.h"
 #include "engine/step.h"
 
@@ -50,83 +50,11 @@ struct engine {
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-struct plan_limits engine_plan_limits(int32_t max_batch_tokens, int32_t max_running,
-                                      int32_t n_context, int32_t n_vocab, int32_t block_size,
-                                      int32_t n_end_ids)
-{
-    int64_t blocks = (n_context + (int64_t)block_size - 1) / block_size;
-    int32_t counts = n_vocab < n_context ? n_vocab : n_context;
-
-    return (struct plan_limits){
-        .max_rows = max_batch_tokens,
-        .max_seqs = max_running,
-        .max_table_blocks = (int32_t)(blocks * max_running),
-        .max_copies = max_running, /* admitted with a tail, or about to write a shared block */
-        .max_best = max_running * PLAN_BEST,
-        .max_bias = max_running * (ENGINE_MAX_BIAS + n_end_ids),
-        .max_counts = max_running * counts,
-        .block_size = block_size,
-    };
-}
-
-/* The runner's plans must hold whatever the scheduler may put into one. */
-static int check_limits(const struct engine_config *config, struct err *err)
-{
-    static const struct {
-        const char *name;
-        size_t at;
-    } fields[] = {
-        {"rows", offsetof(struct plan_limits, max_rows)},
-        {"sequences", offsetof(struct plan_limits, max_seqs)},
-        {"table entries", offsetof(struct plan_limits, max_table_blocks)},
-        {"copies", offsetof(struct plan_limits, max_copies)},
-        {"best ids", offsetof(struct plan_limits, max_best)},
-        {"biases", offsetof(struct plan_limits, max_bias)},
-        {"counted ids", offsetof(struct plan_limits, max_counts)},
-    };
-    const struct runner_info *info = &config->runner->info;
-    int32_t n_ends;
-
-    (void)tokenizer_end_ids(config->tokenizer, &n_ends);
-    struct plan_limits need =
-        engine_plan_limits(config->max_batch_tokens, config->max_running, info->n_context,
-                           info->n_vocab, info->block_size, n_ends);
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        int32_t has = *(const int32_t *)((const char *)&info->limits + fields[i].at);
-        int32_t wants = *(const int32_t *)((const char *)&need + fields[i].at);
-        if (has < wants)
-            return err_set(err, "plans of the runner hold %d %s, %d are needed", has,
-                           fields[i].name, wants);
-    }
-    return 0;
-}
-
-static int check_config(const struct engine_config *config, struct err *err)
-{
-    const struct runner_info *info = &config->runner->info;
-    int32_t block = info->block_size;
-
-    if (config->max_running < 1)
-        return err_set(err, "max-running is %d, at least 1 is needed", config->max_running);
-    if (config->max_batch_tokens < config->max_running + block)
-        return err_set(err,
-                       "max-batch-tokens is %d, at least %d are needed: max-running %d and a "
-                       "block of %d",
-                       config->max_batch_tokens, config->max_running + block, config->max_running,
-                       block);
-    if (config->max_chunk < block)
-        return err_set(err, "max-chunk is %d, at least a block of %d is needed", config->max_chunk,
-                       block);
-    if (config->max_queue < 1)
-        return err_set(err, "max-queue is %d, at least 1 is needed", config->max_queue);
-    return check_limits(config, err);
-}
-
 struct engine *engine_new(const struct engine_config *config, struct err *err)
 {
     const struct runner_info *info = &config->runner->info;
 
-    if (check_config(config, err))
+    if (limits_check(config, err))
         return NULL;
     struct engine *e = xcalloc(1, sizeof *e);
     e->runner = config->runner;
@@ -566,6 +494,24 @@ void engine_publish(struct engine *e, struct gen *g)
     engine_publish_branch(e, g, 0);
 }
 
+void engine_fork_lineage(struct engine *e, struct gen *g, struct lineage **from,
+                         struct lineage **child)
+{
+    cache_fork_lineage(e->cache, from, child);
+    if (g)
+        g->promises.lineage = *from;
+}
+
+void engine_drop_lineage(struct engine *e, struct lineage *l)
+{
+    cache_drop_lineage(e->cache, l);
+}
+
+int32_t engine_count_lineage(const struct engine *e, const struct lineage *l, int32_t *n_cached)
+{
+    return cache_count_lineage(e->cache, l, n_cached);
+}
+
 /* ---- figures -------------------------------------------------------------------------------- */
 
 void gen_view(const struct gen *g, struct gen_view *view)
@@ -627,6 +573,8 @@ void engine_stats(const struct engine *e, struct engine_stats *stats)
         .cached_blocks = c.cached_blocks,
         .used_blocks = c.used_blocks,
         .promised_blocks = c.promised_blocks,
+        .shared_blocks = c.shared_blocks,
+        .unwanted_blocks = c.unwanted_blocks,
         .running = e->sched.n_running,
         .queued = e->sched.n_queued,
         .steps = e->counts.steps,

@@ -26,6 +26,7 @@
 
 struct engine;
 struct gen;
+struct lineage; /* of a conversation: cache/lineage.h */
 
 enum gen_finish {
     GEN_NONE,
@@ -66,8 +67,10 @@ struct gen_options {
     int32_t n_logprobs;        /* 0 .. ENGINE_MAX_LOGPROBS */
     bool prompt_logprobs;      /* the same for the ids of the prompt, with branch 0 */
     int32_t n_prompt_logprobs; /* 0 .. ENGINE_MAX_LOGPROBS */
-    int32_t priority;          /* higher first in the one queue order; 0 for everybody by default */
-    int64_t deadline_us;       /* clock_mono_us at which it ends with GEN_DEADLINE; 0: none */
+    struct lineage
+        *lineage;        /* of the conversation, borrowed until its end is told; NULL: of none */
+    int32_t priority;    /* higher first in the one queue order; 0 for everybody by default */
+    int64_t deadline_us; /* clock_mono_us at which it ends with GEN_DEADLINE; 0: none */
     const struct bytes *stops; /* [n_stops] copied; at most 64 of 1 KiB */
     int32_t n_stops;
     const struct plan_bias *bias; /* [n_bias] copied; at most 1,024 */
@@ -164,6 +167,16 @@ void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish);
 void engine_publish(struct engine *e, struct gen *g);
 void engine_publish_branch(struct engine *e, struct gen *g, int32_t branch);
 
+/* A conversation is copied: *child (one reference) begins with what *from has computed. *from may be
+ * another one then, which g goes on with: its running generation, or NULL. */
+void engine_fork_lineage(struct engine *e, struct gen *g, struct lineage **from,
+                         struct lineage **child);
+/* A conversation is gone, its generation has ended: blocks that it alone has used are evicted before
+ * all others. */
+void engine_drop_lineage(struct engine *e, struct lineage *l);
+/* Blocks that it alone has used since its last fork; n_cached: those that no generation holds. */
+int32_t engine_count_lineage(const struct engine *e, const struct lineage *l, int32_t *n_cached);
+
 /* What a branch made so far, borrowed until the next engine call: for FORK and GENINFO. `text` is
  * all text including held-back bytes that are whole characters. Blocks are those of the branch. */
 struct gen_view {
@@ -196,6 +209,8 @@ int engine_audit(struct engine *e, struct err *err); /* 0, or the fault by name 
 
 struct engine_stats {
     int32_t n_blocks, block_size, free_blocks, cached_blocks, used_blocks, promised_blocks;
+    int32_t shared_blocks;   /* of the used ones: named by several branches */
+    int32_t unwanted_blocks; /* of the cached ones: their conversation is gone */
     int32_t running, queued;
     uint64_t steps, rows, prompt_tokens, cached_tokens, computed_prompt_tokens, generated_tokens;
     uint64_t hits_full, hits_tail, copies, evictions, preemptions, merged, rejected_matches;

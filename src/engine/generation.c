@@ -107,6 +107,7 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     g->n_prompt = n_prompt;
     g->submitted_us = clock_now_us();
     g->promises.who = g;
+    g->promises.lineage = options->lineage;
     list_init(&g->in_order);
     list_init(&g->in_outbox);
     g->n_seqs = options->n_branches > 0 ? options->n_branches : 1;

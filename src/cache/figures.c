@@ -1,0 +1,77 @@
+/* figures.c - what the cache tells of itself: counts, the audit, and what tests compare.
+ *
+ * Main thread only. */
+#include "cache/state.h"
+
+int32_t cache_available(const struct cache *c)
+{
+    return pool_available(&c->pool);
+}
+
+int32_t cache_leaving(const struct cache *c)
+{
+    return c->pool.n_leaving;
+}
+
+int32_t cache_block_size(const struct cache *c)
+{
+    return c->prefix.block_size;
+}
+
+int32_t cache_shared(const struct cache *c, const struct block_table *t)
+{
+    int32_t n_shared = 0;
+    for (int32_t j = 0; j < t->n_blocks; j++)
+        n_shared += c->pool.blocks[t->blocks[j]].n_tables > 1;
+    return n_shared;
+}
+
+int32_t cache_clear(struct cache *c)
+{
+    int32_t n_dropped = 0;
+    for (int32_t b; (b = pool_oldest_leaf(&c->pool)) >= 0; n_dropped++)
+        prefix_unlink(&c->prefix, b);
+    return n_dropped;
+}
+
+bool cache_is_confirmed(const struct cache *c, int32_t block, int32_t offset)
+{
+    const struct prefix_node *node = &c->prefix.nodes[block];
+    return node->kind == PREFIX_FULL || (node->kind == PREFIX_TAIL && offset < node->n_ids);
+}
+
+int cache_audit(struct cache *c, const struct cache_holders *holders, struct err *err)
+{
+    if (audit_swap(&c->swap, holders, c->scratch + 2 * (int64_t)c->pool.n_blocks, err) < 0)
+        return -1;
+    if (lineage_audit(&c->lineages, err) < 0)
+        return -1;
+    return audit_run(&c->pool, &c->prefix, holders, c->scratch, err);
+}
+
+const struct pool *cache_blocks(const struct cache *c)
+{
+    return &c->pool;
+}
+
+const struct prefix *cache_index(const struct cache *c)
+{
+    return &c->prefix;
+}
+
+void cache_stats(const struct cache *c, struct cache_stats *stats)
+{
+    *stats = c->counted;
+    stats->n_blocks = c->pool.n_blocks;
+    stats->block_size = c->prefix.block_size;
+    stats->free_blocks = c->pool.n_in[POOL_FREE];
+    stats->cached_blocks = c->pool.n_in[POOL_LEAF] + c->pool.n_in[POOL_INNER];
+    stats->used_blocks = c->pool.n_in[POOL_HELD];
+    stats->shared_blocks = c->pool.n_shared;
+    stats->unwanted_blocks = c->pool.n_unwanted;
+    stats->promised_blocks = c->prefix.n_kind[PREFIX_PROMISED];
+    stats->namespaces = c->prefix.n_roots;
+    stats->n_slots = c->swap.n_slots;
+    stats->free_slots = c->swap.n_free;
+    stats->rejected_matches = c->prefix.rejected;
+}
