@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "server/command.h"
 #include "server/memory.h"
+#include "server/monitor.h"
 #include "server/server.h"
 #include "server/stats.h"
 #include "server/xread.h"
@@ -47,6 +48,7 @@ struct client *client_new(struct server *s, int fd, const struct peer *peer)
     c->created_us = c->active_us = clock_now_us();
     c->authenticated = !*s->config.requirepass;
     list_init(&c->attend_node);
+    list_init(&c->monitor_node);
     gen_waiter_init(&c->waiter);
     list_init(&c->reader_wait.ready_node);
     conn_open(&c->conn, s->loop, fd, c);
@@ -73,6 +75,7 @@ static void client_free(struct client *c)
 {
     client_leave_waits(c);
     pubsub_leave(c);
+    monitor_leave(c);
     guard_clear(&c->guard);
     client_discard_multi(c);
     if (c->server->tick_at == &c->node)
@@ -133,6 +136,7 @@ void client_reset(struct client *c)
     client_discard_multi(c);
     guard_clear(&c->guard);
     pubsub_leave(c);
+    monitor_leave(c);
     c->reply_off = c->mute = c->mute_next = c->no_evict = c->no_touch = false;
     c->reply.protocol = 2;
     c->db = 0;
@@ -356,6 +360,11 @@ bool client_serve(struct client *c)
     return more;
 }
 
+bool client_listens(const struct client *c)
+{
+    return c->is_monitor || pubsub_count(c) > 0;
+}
+
 /* Many messages come in one turn, and who reads fast must not be dropped for that: the limit holds
  * for what the kernel does not take. */
 void client_push(struct client *c, struct bytes message)
@@ -430,7 +439,7 @@ static void time_over(struct client *c, const char *why)
 static void check_output(struct client *c, int64_t now_us)
 {
     struct config_output_limit limit =
-        pubsub_count(c) > 0 ? c->server->pubsub_limit : c->server->output_limit;
+        client_listens(c) ? c->server->pubsub_limit : c->server->output_limit;
     bool over = limit.soft_bytes > 0 && conn_unsent(&c->conn) > limit.soft_bytes;
     if (!over)
         c->soft_since_us = 0;
@@ -461,7 +470,7 @@ void client_check_time(struct client *c, int64_t now_us)
     else if (!c->authenticated && c->blocked != BLOCK_PAUSE && /* its AUTH may be held back */
              now_us - c->created_us > AUTH_TIME_US)
         time_over(c, "no AUTH within 10 s");
-    else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE && pubsub_count(c) == 0 &&
+    else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE && !client_listens(c) &&
              now_us - c->active_us > config->timeout_s * 1000000)
         time_over(c, "idle for longer than timeout");
 }
@@ -484,6 +493,8 @@ static void flags_append(const struct client *c, struct str *out)
         str_append_char(out, 'x');
     if (pubsub_count(c) > 0)
         str_append_char(out, 'P');
+    if (c->is_monitor)
+        str_append_char(out, 'O');
     if (c->guard.is_spoiled)
         str_append_char(out, 'd');
     if (c->closing)

@@ -66,6 +66,8 @@ struct client {
     bool in_exec;        /* EXEC runs: nothing may block */
     struct guard guard;  /* WATCH */
     struct subscriptions subscriptions;
+    struct list monitor_node; /* in server->monitors when is_monitor */
+    bool is_monitor;
 
     size_t counted_bytes; /* of its buffers, in server->client_bytes */
     enum client_block blocked;
@@ -108,6 +110,8 @@ void client_answer_end(struct client *c);
 /* A message that it subscribed to: goes out behind the reply that is being written, if any. Over
  * client-output-buffer-limit pubsub the client is dropped. */
 void client_push(struct client *c, struct bytes message);
+/* Subscribed, or a monitor: it may be silent for ever, and has its own limits of unread bytes. */
+bool client_listens(const struct client *c);
 /* Ten times a second for each client: time limits. */
 void client_check_time(struct client *c, int64_t now_us);
 

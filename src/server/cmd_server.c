@@ -1,5 +1,6 @@
-/* cmd_server.c - INFO, SHUTDOWN, and the commands that act on whole databases. */
+/* cmd_server.c - INFO, MONITOR, SHUTDOWN, and the commands that act on whole databases. */
 #include "server/command.h"
+#include "server/monitor.h"
 #include "server/server.h"
 
 static void run_info(struct client *c, const struct request *q)
@@ -8,6 +9,12 @@ static void run_info(struct client *c, const struct request *q)
     info_print(c->server, q->args + 1, q->n_args - 1, &text);
     reply_verbatim(&c->reply, bytes_of(&text));
     str_free(&text);
+}
+
+static void run_monitor(struct client *c, const struct request *q)
+{
+    monitor_start(c);
+    reply_ok(&c->reply);
 }
 
 /* Nothing is saved, so all words but ABORT ask for the same. The reply of a successful SHUTDOWN is
@@ -89,6 +96,12 @@ const struct command cmd_server_table[] = {
      .group = "server", .since = "1.0.0", .complexity = "O(1)",
      .summary = "Returns information and statistics about the server.",
      .syntax = "[section]...", .run = run_info},
+    {.name = "monitor", .arity = 1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI, .group = "server",
+     .since = "1.0.0", .complexity = "O(N) for each command, where N is the number of monitors",
+     .summary = "Listens for all commands that the server runs, until RESET; prompts are hidden "
+                "unless log-prompts is yes.",
+     .run = run_monitor},
     {.name = "shutdown", .arity = -1,
      .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_CONTROL,
      .group = "server", .since = "1.0.0",

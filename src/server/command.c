@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/memory.h"
+#include "server/monitor.h"
 #include "server/server.h"
 #include "server/slowlog.h"
 #include "server/stats.h"
@@ -365,17 +366,27 @@ static void enqueue(struct client *c, const struct command *command)
 
 /* ---- logs ------------------------------------------------------------------------------------- */
 
+bool command_hides(const struct command *command, int i, struct bytes arg, bool show_prompts,
+                   struct str *out)
+{
+    bool is_private = command->private_from > 0 && i >= command->private_from;
+    if (!is_private || (show_prompts && !command->is_secret))
+        return false;
+    if (command->is_secret)
+        str_append_str(out, "(redacted)"); /* the length of a password is secret, too */
+    else
+        str_printf(out, "(%zu bytes)", arg.len);
+    return true;
+}
+
 void command_describe(const struct command *command, const struct request *q, bool show_prompts,
                       struct str *out)
 {
-    bool hides = command->private_from > 0 && (command->is_secret || !show_prompts);
     for (int i = 0; i < q->n_args; i++) {
         if (i > 0)
             str_append_char(out, ' ');
-        if (hides && i >= command->private_from) {
-            str_printf(out, "(%zu bytes)", q->args[i].len);
+        if (command_hides(command, i, q->args[i], show_prompts, out))
             continue;
-        }
         str_append_char(out, '"');
         echo_append(out, q->args[i]);
         str_append_char(out, '"');
@@ -418,6 +429,7 @@ void command_call(struct client *c, const struct command *command, const struct 
         stats_count_error(s->counts, (struct bytes){out->data + at, out->len - at});
     if (!(command->flags & CMD_SKIP_SLOWLOG))
         slowlog_note(c, command, q, took_us);
+    monitor_feed(c, command, q);
     c->request = outer;
 }
 

@@ -108,7 +108,10 @@ void command_run_help(struct client *c, const struct request *q);
     }
 enum { COMMAND_HELP_FLAGS = CMD_LOADING | CMD_STALE }; /* as in Redis, whatever the others have */
 
-/* The request as a log line shows it: private words as (N bytes), others cut and quoted. */
+/* Word i must not be shown in a log: appends what stands in its place, "(N bytes)" or "(redacted)". */
+bool command_hides(const struct command *command, int i, struct bytes arg, bool show_prompts,
+                   struct str *out);
+/* The request as a log line shows it: hidden words replaced, others cut and quoted. */
 void command_describe(const struct command *command, const struct request *q, bool show_prompts,
                       struct str *out);
 

@@ -192,6 +192,7 @@ struct server *server_new(const struct config *config, struct err *err)
     s->next_client_id = 1;
     make_run_id(s->run_id);
     list_init(&s->clients);
+    list_init(&s->monitors);
     for (int i = 0; i < N_ATTEND; i++)
         list_init(&s->attend[i]);
     s->commands = commands_new();

@@ -75,6 +75,7 @@ struct server {
     struct list clients;          /* struct client: node */
     struct list attend[N_ATTEND]; /* struct client: attend_node; oldest first */
     int attend_next;              /* which of them has its turn when a slice was too short */
+    struct list monitors;         /* struct client: monitor_node */
     int64_t n_clients;
     struct list *tick_at; /* the client's node at which the next tick goes on; NULL: the first */
     size_t client_bytes;  /* of their buffers, as of the end of the last turn */

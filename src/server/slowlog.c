@@ -48,17 +48,12 @@ static void copy_arg(struct str *out, struct bytes arg)
 static void copy_args(struct slow_entry *e, const struct command *command, const struct request *q,
                       bool show_prompts)
 {
-    bool hides = command->private_from > 0 && (command->is_secret || !show_prompts);
     e->n_args = q->n_args < MAX_ARGS ? q->n_args : MAX_ARGS;
     for (int i = 0; i < e->n_args; i++) {
         if (i == MAX_ARGS - 1 && q->n_args > MAX_ARGS)
             str_printf(&e->args[i], "... (%d more arguments)", q->n_args - MAX_ARGS + 1);
-        else if (!hides || i < command->private_from)
+        else if (!command_hides(command, i, q->args[i], show_prompts, &e->args[i]))
             copy_arg(&e->args[i], q->args[i]);
-        else if (command->is_secret)
-            str_append_str(&e->args[i], "(redacted)"); /* the length of a password is secret, too */
-        else
-            str_printf(&e->args[i], "(%zu bytes)", q->args[i].len);
     }
 }
 

@@ -527,7 +527,7 @@ def _():
 
 # Of Redis 7.0's commands that exist here, those with its `loading` flag.
 # HELP aside, which Redis answers for every container.
-LOADING = set("""acl auth client command config discard echo exec hello info latency multi psubscribe
+LOADING = set("""acl auth client command config discard echo exec hello info latency monitor multi psubscribe
     publish pubsub punsubscribe quit readonly readwrite reset role select shutdown slowlog subscribe
     time unsubscribe unwatch watch""".split())
 
