@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "utils/bench_load.h"
+#include "utils/reply_limit.h"
 
 #define BASE_KEY "bench:base" /* what fork's requests are children of */
 
@@ -45,6 +46,7 @@ struct bench {
     struct bench_options options;
     struct event_base *loop;
     struct bench_load load;
+    struct reply_limit limit; /* of all connections */
     struct client *clients;   /* [n_clients] owns */
     struct outcome *outcomes; /* [load.n] owns */
     int n_next, n_done, n_failed;
@@ -261,6 +263,7 @@ static redisAsyncContext *connect_one(struct bench *b)
         fprintf(stderr, "cannot connect: %s\n", redis ? redis->errstr : "out of memory");
         exit(1);
     }
+    reply_limit_set(&b->limit, &redis->c);
     redisLibeventAttach(redis, b->loop);
     redisAsyncSetDisconnectCallback(redis, on_lost);
     if (o->password)
@@ -268,14 +271,16 @@ static redisAsyncContext *connect_one(struct bench *b)
     return redis;
 }
 
-static redisContext *connect_plain(const struct bench_options *o)
+static redisContext *connect_plain(struct bench *b)
 {
+    const struct bench_options *o = &b->options;
     redisContext *redis = o->socket ? redisConnectUnix(o->socket) : redisConnect(o->host, o->port);
     if (!redis || redis->err) {
         fprintf(stderr, "cannot connect to %s: %s\n", o->socket ? o->socket : o->host,
                 redis ? redis->errstr : "out of memory");
         exit(1);
     }
+    reply_limit_set(&b->limit, redis);
     redisReply *reply = o->password ? redisCommand(redis, "AUTH %s", o->password) : NULL;
     if (reply && reply->type == REDIS_REPLY_ERROR) {
         fprintf(stderr, "%s\n", reply->str);
@@ -549,7 +554,7 @@ int main(int argc, char **argv)
     struct bench b = {.options = parse_arguments(argc, argv)};
     struct err err;
     signal(SIGPIPE, SIG_IGN);
-    redisContext *redis = connect_plain(&b.options);
+    redisContext *redis = connect_plain(&b);
     b.options.n_vocab = (int)info_number(redis, "model_vocabulary");
     if (b.options.n_vocab < 2) {
         fprintf(stderr, "the server has no model loaded\n");

@@ -34,8 +34,12 @@ static int set_unreachable(struct link *l, struct err *err)
 {
     struct str where = {0};
     describe(l->address, &where);
-    (void)err_set(err, "no connection to %s: %s", where.data,
-                  l->redis ? l->redis->errstr : "out of memory");
+    if (l->limit.refused > 0)
+        (void)err_set(err, "%s began a reply of %zu elements, more than %d", where.data,
+                      l->limit.refused, REPLY_MAX_ELEMENTS);
+    else
+        (void)err_set(err, "no connection to %s: %s", where.data,
+                      l->redis ? l->redis->errstr : "out of memory");
     str_free(&where);
     link_close(l);
     return -1;
@@ -63,6 +67,7 @@ static int connect_again(struct link *l, struct err *err)
                          : redisConnectWithTimeout(a->host, a->port, limit);
     if (!l->redis || l->redis->err)
         return set_unreachable(l, err);
+    reply_limit_set(&l->limit, l->redis);
     return authenticate(l, err);
 }
 

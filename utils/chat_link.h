@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include "base/err.h"
 #include "base/str.h"
+#include "utils/reply_limit.h"
 
 enum { LINK_MAX_ARGS = 96 };
 
@@ -28,6 +29,7 @@ void link_add_text(struct link_command *command, const char *arg);
 struct link {
     const struct link_address *address; /* borrows */
     redisContext *redis;                /* owns; NULL: not connected */
+    struct reply_limit limit;           /* of redis */
     void (*while_waiting)(void *arg);   /* called several times a second; may be NULL */
     void *arg;
 };

@@ -2,8 +2,9 @@
 """kvasir-chat against a scripted server: what it sends, what it prints, how it ends.
 
 A thread plays the server: a list of steps, each the command expected next (a list of arguments, None
-for anything) and the raw reply, or "close" to drop the connection instead."""
+for anything) and the raw reply, or "close" to drop the connection instead, behind some bytes or none."""
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -82,6 +83,7 @@ class Server:
         if expected is not None and arguments != expected:
             self.faults.append("got %r, expected %r" % (arguments, expected))
         if reply == "close":
+            connection.sendall(b"".join(step[2:]))
             return False
         if reply == "cancel":  # blocks until CANCEL has come
             self.cancelled.wait(10)
@@ -168,6 +170,19 @@ def test_a_reply_nested_without_end_is_an_error_and_no_crash():
     chat = start(server)
     out, err = chat.communicate(b"hi\n", timeout=15)
     assert chat.returncode == 1 and out == b"" and b"nested" in err, (chat.returncode, out, err)
+
+
+def test_a_reply_that_promises_much_costs_nothing_and_is_an_error():
+    for header in (b"*3000000000\r\n", b"*2147483647\r\n", b"*1\r\n*1048577\r\n", b"$2147483647\r\n"):
+        # the server goes away behind the header; the command is sent once more
+        server = Server([(["EXISTS", "k"], "close", header)] * 2)
+        chat = start(server)
+        out, err = chat.communicate(b"hi\n", timeout=60)
+        assert chat.returncode == 1 and out == b"", (header, chat.returncode, out)
+        why = {b"*3": b"out of range", b"$2": b"closed"}.get(header[:2], b"elements, more than 1048576")
+        assert why in err, (header, err)
+    grown = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # KiB, of the largest child so far
+    assert grown < 1 << 20, grown
 
 
 def test_a_failed_answer_keeps_its_text():
