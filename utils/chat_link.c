@@ -63,6 +63,7 @@ static int connect_again(struct link *l, struct err *err)
 {
     const struct link_address *a = l->address;
     struct timeval limit = {.tv_sec = CONNECT_SECONDS};
+    l->limit.refused = 0;
     l->redis = a->socket ? redisConnectUnixWithTimeout(a->socket, limit)
                          : redisConnectWithTimeout(a->host, a->port, limit);
     if (!l->redis || l->redis->err)
