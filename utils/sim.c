@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/log.h"
-#include "utils/sim_group.h"
+#include "utils/sim_beam.h"
 #include "utils/sim_paper.h"
 
 static const struct {
@@ -45,12 +45,13 @@ static const char usage[] =
     "  --load NAME      sharegpt alpaca wmt-1shot wmt-5shot (default sharegpt)\n"
     "  --policy NAME    paged orca-max orca-pow2 orca-oracle (default: each)\n"
     "  --block N        block size of paged, 1 to 256 (default 16)\n"
+    "  --swap           paged preempts into host memory (default: it computes again)\n"
     "  --seconds S      of arrivals (default 600)\n";
 
 struct arguments {
     struct sim_options options;
     const char *only, *trace, *model, *load, *policy;
-    bool all;
+    bool all, swap;
     double rate, seconds;
     int32_t scale, block;
 };
@@ -79,6 +80,7 @@ enum {
     OPT_POLICY,
     OPT_BLOCK,
     OPT_SECONDS,
+    OPT_SWAP,
     OPT_HELP
 };
 
@@ -105,6 +107,8 @@ static int set_argument(struct arguments *a, int option, const char *name, const
 
     if (option == OPT_ALL) {
         a->all = true;
+    } else if (option == OPT_SWAP) {
+        a->swap = true;
     } else if (option == OPT_SEED) {
         if (!number(name, text, 0, 1e15, &value, err))
             return -1;
@@ -139,6 +143,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *a, struct er
         {"policy", required_argument, NULL, OPT_POLICY},
         {"block", required_argument, NULL, OPT_BLOCK},
         {"seconds", required_argument, NULL, OPT_SECONDS},
+        {"swap", no_argument, NULL, OPT_SWAP},
         {"help", no_argument, NULL, OPT_HELP},
         {0},
     };
@@ -214,9 +219,11 @@ static void print_parameters(const struct sim_options *o)
     printf("a step: %.0f us and %.0f us a sequence on the host; %.0f %% of the bandwidth for "
            "weights and K/V, %.0f %% of the arithmetic;\n"
            "        K/V through blocks of B cost 1 + %d / B; %d us for each of two sums a layer "
-           "between cards\n\nloads (log-normal, cut at the context)\n",
+           "between cards\n"
+           "beams: logits of deviation %.1f (t + %d) before the t-th token of an answer\n\nloads "
+           "(log-normal, cut at the context)\n",
            sim_models[0].step_us, sim_models[0].seq_us, 100 * SIM_BANDWIDTH_PART,
-           100 * SIM_FLOPS_PART, SIM_BLOCK_TOKENS, SIM_REDUCE_US);
+           100 * SIM_FLOPS_PART, SIM_BLOCK_TOKENS, SIM_REDUCE_US, SIM_BEAM_SLOPE, SIM_BEAM_START);
     for (const struct sim_workload *w = sim_workloads; w->name; w++)
         printf("  %-10s mean %.0f in, %.0f out, sigma %.2f, common prefix %d\n", w->name,
                w->prompt_mean, w->output_mean, w->sigma, w->n_shared);
@@ -284,6 +291,7 @@ static int run_once(const struct arguments *a, struct err *err)
     if (a->policy && !sim_policy_find(a->policy))
         return err_set(err, "--policy %s: paged orca-max orca-pow2 orca-oracle", a->policy);
     setup.block_size = a->block;
+    setup.swap = a->swap;
     if (make_load(a, setup.model, &load, err))
         return -1;
     if (a->options.folder)

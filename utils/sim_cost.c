@@ -2,6 +2,7 @@
  *
  *     step = host + per sequence + max(weights / bandwidth, flops / rate) + K/V read / bandwidth
  *            + two sums over the cards a layer, where there are several
+ *            + blocks that come from the host, and beside all of it those that go there
  *
  * A decode reads all weights for a few rows and is bound by memory; a prompt is bound by
  * arithmetic. Both overlap inside a product, hence the maximum; attention is a pass of its own.
@@ -44,7 +45,8 @@ double sim_kv_token_bytes(const struct sim_model *m)
     return 2. * 2. * m->n_layers * m->kv_width;
 }
 
-int64_t sim_step_us(const struct sim_model *m, const struct sim_work *work)
+/* The device's part: weights and arithmetic, attention, sums between cards. */
+static double compute_us(const struct sim_model *m, const struct sim_work *work)
 {
     double bytes_per_us = SIM_BANDWIDTH_PART * m->card_bytes_per_s * m->n_cards / 1e6;
     double flops_per_us = SIM_FLOPS_PART * m->card_flops * m->n_cards / 1e6;
@@ -53,16 +55,24 @@ int64_t sim_step_us(const struct sim_model *m, const struct sim_work *work)
     double indirect = work->block_size > 0 ? 1 + (double)SIM_BLOCK_TOKENS / work->block_size : 1;
     double kv = (double)work->kv_tokens * sim_kv_token_bytes(m) * indirect / bytes_per_us;
     double sums = m->n_cards > 1 ? 2. * m->n_layers * SIM_REDUCE_US : 0;
-    double host = m->step_us + m->seq_us * work->n_seqs;
 
-    return (int64_t)(host + (memory > arithmetic ? memory : arithmetic) + kv + sums + 0.5);
+    return work->n_rows > 0 ? (memory > arithmetic ? memory : arithmetic) + kv + sums : 0;
 }
 
-/* Whole blocks travel, each layer's K and V by itself, over every card's own link. */
-double sim_swap_us(const struct sim_model *m, int32_t n_tokens, int32_t block_size)
+/* Blocks come in before the rows, which read them; they go out beside the rows. */
+int64_t sim_step_us(const struct sim_model *m, const struct sim_work *work)
 {
-    double n_blocks = (n_tokens + block_size - 1) / block_size;
-    double bytes = n_blocks * block_size * sim_kv_token_bytes(m) / m->n_cards;
+    double out = sim_swap_us(m, work->n_outs, work->block_size);
+    double in = sim_swap_us(m, work->n_ins, work->block_size);
+    double rows = m->step_us + m->seq_us * work->n_seqs + compute_us(m, work);
 
-    return n_blocks * 2 * m->n_layers * SIM_COPY_US + bytes / SIM_LINK_BYTES_PER_S * 1e6;
+    return (int64_t)(in + (out > rows ? out : rows) + 0.5);
+}
+
+/* Each layer's K and V of a block by itself, over every card's own link. */
+double sim_swap_us(const struct sim_model *m, int32_t n_blocks, int32_t block_size)
+{
+    double bytes = (double)n_blocks * block_size * sim_kv_token_bytes(m) / m->n_cards;
+
+    return n_blocks * 2. * m->n_layers * SIM_COPY_US + bytes / SIM_LINK_BYTES_PER_S * 1e6;
 }

@@ -36,11 +36,12 @@ const struct sim_model *sim_model_find(const char *name); /* NULL when there is 
 /* What a step does. */
 struct sim_work {
     int32_t n_rows, n_seqs;
-    int64_t kv_tokens;  /* tokens whose K/V are read: over all sequences */
-    int32_t block_size; /* of the table they are read through; 0: contiguous */
+    int64_t kv_tokens;     /* tokens whose K/V are read: over all sequences */
+    int32_t block_size;    /* of the table they are read through; 0: contiguous */
+    int32_t n_outs, n_ins; /* blocks to and from host memory */
 };
 double sim_kv_token_bytes(const struct sim_model *m);
 int64_t sim_step_us(const struct sim_model *m, const struct sim_work *work);
-double sim_swap_us(const struct sim_model *m, int32_t n_tokens, int32_t block_size); /* one way */
+double sim_swap_us(const struct sim_model *m, int32_t n_blocks, int32_t block_size); /* one way */
 
 #endif

@@ -17,7 +17,8 @@ enum { SIM_VOCAB = 4096, SIM_SHARED_STREAM = 1, SIM_FIRST_STREAM = 2 };
 struct sim_request {
     int64_t arrival_us, end_us; /* end_us: filled by the policy; 0 until then */
     int32_t n_prompt, n_output;
-    int32_t n_branches; /* samples of the answer, each of n_output tokens; 0: one */
+    int32_t n_branches; /* answers, each of n_output tokens; 0: one */
+    bool is_beam;       /* they are found by beam search; else each is a sample */
     int32_t n_shared;   /* leading tokens that come from SIM_SHARED_STREAM */
     int32_t offset;     /* of the first token in its stream */
     uint64_t stream;

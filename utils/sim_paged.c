@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
+#include "utils/sim_beam.h"
 #include "utils/sim_policy.h"
 
 #define WALL_MS 1700000000000 /* any: nothing depends on it */
@@ -21,7 +22,7 @@
 /* Owns the samples; first member the contract. */
 struct sim_runner {
     struct runner base;
-    struct chosen *samples;  /* [max_seqs] owns */
+    struct chosen *samples;  /* [max_seqs + max_best] owns */
     const struct plan *plan; /* the step that runs; NULL when none does */
 };
 
@@ -79,6 +80,9 @@ static void runner_launch(struct runner *r, const struct plan *plan)
         const struct plan_sample *sample = &plan->samples[i];
         const struct sim_request *request = (const void *)(uintptr_t)sample->seed;
         s->samples[i] = (struct chosen){.id = sim_token(request, sample->branch, sample->position)};
+        if (sample->n_best > 0)
+            sim_beam_continue(request, sample->position, plan->ids[sample->row], sample->n_best,
+                              s->samples + plan->n_samples + sample->best_at);
     }
 }
 
@@ -109,13 +113,16 @@ static void open_runner(struct paged *p)
                  .n_context = m->n_context,
                  .block_size = s->block_size,
                  .n_blocks = m->slots / s->block_size,
+                 .n_slots = s->swap ? m->slots / s->block_size : 0,
                  .limits = engine_plan_limits(s->max_rows, s->max_running, m->n_context, SIM_VOCAB,
                                               s->block_size, 1)},
         .fd = -1,
         .launch = runner_launch,
         .poll = runner_poll,
         .close = runner_close};
-    p->runner.samples = xcalloc((size_t)s->max_running, sizeof *p->runner.samples);
+    const struct plan_limits *limits = &p->runner.base.info.limits;
+    p->runner.samples =
+        xcalloc((size_t)limits->max_seqs + (size_t)limits->max_best, sizeof *p->runner.samples);
 }
 
 /* ---- the policy ----------------------------------------------------------------------------- */
@@ -147,7 +154,8 @@ static struct sim_batch *paged_open(const struct sim_policy *policy, const struc
                                                        .max_batch_tokens = setup->max_rows,
                                                        .max_chunk = setup->max_rows,
                                                        .max_running = setup->max_running,
-                                                       .max_queue = INT32_MAX},
+                                                       .max_queue = INT32_MAX,
+                                                       .swap = setup->swap},
                                err);
     if (p->engine)
         return &p->base;
@@ -184,6 +192,7 @@ static int paged_submit(struct sim_batch *b, struct sim_request *r, int64_t now_
         ids[i] = sim_token(r, 0, i);
     options.max_tokens = r->n_output;
     options.n_branches = r->n_branches;
+    options.beam = r->is_beam;
     options.ignore_eos = true;
     options.seed = (uint64_t)(uintptr_t)r; /* comes back with every sample of it */
     clock_freeze(WALL_MS + now_us / 1000, MONO_US + now_us);
@@ -248,6 +257,8 @@ static bool paged_step(struct sim_batch *b, int64_t now_us, struct sim_step *ste
     *step = (struct sim_step){.n_running = stats.running,
                               .work = {.n_rows = plan->n_rows,
                                        .n_seqs = plan->n_seqs,
+                                       .n_outs = plan->n_outs,
+                                       .n_ins = plan->n_ins,
                                        .block_size = p->setup.block_size}};
     count_shares(p, &stats, step);
     return true;
@@ -260,7 +271,10 @@ static void paged_totals(const struct sim_batch *b, struct sim_totals *totals)
     engine_stats(((const struct paged *)(const void *)b)->engine, &stats);
     *totals = (struct sim_totals){.prompt_tokens = (int64_t)stats.prompt_tokens,
                                   .cached_tokens = (int64_t)stats.cached_tokens,
-                                  .preemptions = (int64_t)stats.preemptions};
+                                  .preemptions = (int64_t)stats.preemptions,
+                                  .dropped_tokens = (int64_t)stats.dropped_tokens,
+                                  .swapped_out = (int64_t)stats.swapped_out_blocks,
+                                  .swapped_in = (int64_t)stats.swapped_in_blocks};
 }
 
 const struct sim_policy sim_paged = {.name = "paged",

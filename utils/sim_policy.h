@@ -32,6 +32,7 @@ struct sim_step {
 /* Running totals. */
 struct sim_totals {
     int64_t prompt_tokens, cached_tokens, preemptions;
+    int64_t dropped_tokens, swapped_out, swapped_in; /* computed in vain; blocks */
 };
 
 struct sim_setup {
@@ -39,6 +40,7 @@ struct sim_setup {
     int32_t block_size;            /* of `paged` */
     int32_t max_running;           /* sequences in a step, whatever memory would hold */
     int32_t max_rows;              /* token budget of a step, of `paged` */
+    bool swap; /* `paged` preempts into host memory, which holds as much as the pool */
 };
 
 struct sim_batch {

@@ -37,17 +37,38 @@ def test_shares_of_memory_are_the_whole(folder):
         parts = [float(row[k]) for k in ("running", "cached", "reserved", "internal", "external")]
         assert all(part >= 0 for part in parts), row
         assert abs(sum(parts) - 100) < 0.3, row  # five figures of one decimal
-        assert abs(float(row["holds tokens"]) - parts[0] - parts[1]) < 0.11, row
-    held = [float(row["holds tokens"]) for row in rows]
+        assert abs(float(row["useful"]) - parts[0] - parts[1]) < 0.11, row
+    held = [float(row["useful"]) for row in rows]
     assert held == sorted(held), rows  # the order of the paper
 
 
 # The figures that the project promises, on half of the full load.
 def test_paged_holds_tokens_and_batches_as_published(folder):
     assert run("--only", "e3", "--part", "0.5", "--out", folder).returncode == 0
-    assert float(table(folder, "e1-memory")[-1]["holds tokens"]) >= 96
+    assert float(table(folder, "e1-memory")[-1]["useful"]) >= 96
     for row in table(folder, "e3-batch-sharegpt"):
         assert abs(float(row["difference %"])) <= 15, row
+
+
+# The engine's groups and beams on a tenth of the load: as published, give or take a tenth of it, and
+# a bit more for what no load meets (Alpaca's samples at 6, see the table's note).
+def test_groups_and_beams_share_about_as_published(folder):
+    assert run("--only", "e4,e5", "--part", "0.1", "--out", folder).returncode == 0
+    published = {"e4-samples": {"alpaca": (6.1, 9.8), "sharegpt": (16.2, 30.5)},
+                 "e5-beams": {"alpaca": (37.6, 55.2), "sharegpt": (44.3, 66.3)}}
+    for name, loads in published.items():
+        for row in table(folder, name):
+            low, high = loads[row["load"]]
+            saved = [float(row[width]) for width in ("2", "4", "6")]
+            assert saved == sorted(saved) and saved[0] > 0.88 * low and saved[2] < 1.2 * high, (name, row)
+
+
+def test_swap_and_recomputation_are_both_run(folder):
+    assert run("--only", "e10", "--part", "0.15", "--out", folder).returncode == 0
+    rows = {row["block"]: row for row in table(folder, "e10-service")}
+    assert float(rows["1"]["recompute over swap"]) < 1, rows["1"]  # many small copies
+    assert float(rows["1"]["GB out"]) >= float(rows["1"]["GB in"]) > 0, rows["1"]
+    assert int(rows["1"]["tokens dropped"]) > 0, rows["1"]
 
 
 def test_same_seed_same_tables(folder):

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "base/mem.h"
 #include "utils/sim_buddy.h"
-#include "utils/sim_group.h"
+#include "utils/sim_beam.h"
 #include "utils/sim_run.h"
 
 static void assert_near(double value, double want, double part)
@@ -303,9 +303,22 @@ static void test_swap_is_dear_in_small_blocks(void **state)
 {
     const struct sim_model *m = sim_model_find("opt-13b");
 
-    assert_near(sim_swap_us(m, 256, 256), 80 * 5 + 256. * 819200 / 12e9 * 1e6, 1e-9);
+    assert_near(sim_swap_us(m, 1, 256), 80 * 5 + 256. * 819200 / 12e9 * 1e6, 1e-9);
     assert_near(sim_swap_us(m, 256, 1), 256 * 80 * 5 + 256. * 819200 / 12e9 * 1e6, 1e-9);
-    assert_near(sim_swap_us(m, 17, 16), sim_swap_us(m, 32, 16), 0); /* whole blocks */
+}
+
+static void test_blocks_come_in_before_a_step_and_leave_beside_it(void **state)
+{
+    const struct sim_model *m = sim_model_find("opt-13b");
+    struct sim_work rows = {.n_rows = 1, .n_seqs = 1, .block_size = 16}, in = rows, out = rows,
+                    only_out = {.n_outs = 100, .block_size = 16};
+
+    in.n_ins = 10;
+    out.n_outs = 1;
+    assert_near((double)sim_step_us(m, &in), (double)sim_step_us(m, &rows) + sim_swap_us(m, 10, 16),
+                1e-4);
+    assert_int_equal(sim_step_us(m, &out), sim_step_us(m, &rows));
+    assert_near((double)sim_step_us(m, &only_out), sim_swap_us(m, 100, 16), 1e-4);
 }
 
 /* ---- policies on loads made by hand --------------------------------------------------------- */
@@ -453,8 +466,8 @@ static void test_shares_of_every_policy_are_the_whole(void **state)
 
 /* ---- sharing inside a group ----------------------------------------------------------------- */
 
-/* Part of the blocks saved by `width` samples of answers, one request at a time. */
-static double saved_by_samples(const struct sim_workload *w, int32_t width)
+/* Part of the blocks saved by `width` answers to each of requests that come one by one. */
+static double saved_by(const struct sim_workload *w, int32_t width, bool is_beam)
 {
     struct sim_setup setup = {
         .model = sim_model_find("opt-13b"), .block_size = 16, .max_running = 64, .max_rows = 2560};
@@ -462,8 +475,10 @@ static double saved_by_samples(const struct sim_workload *w, int32_t width)
     struct sim_result r;
     struct err err = {""};
 
-    for (int32_t i = 0; i < l.n; i++)
+    for (int32_t i = 0; i < l.n; i++) {
         l.requests[i].n_branches = width;
+        l.requests[i].is_beam = is_beam;
+    }
     if (sim_run(&sim_paged, &setup, &l, &r, &err))
         fail_msg("%s", err.text);
     sim_load_free(&l);
@@ -475,9 +490,9 @@ static void test_samples_share_the_prompt(void **state)
 {
     struct sim_workload long_prompts = {"prompts", 500, 40, 0.1, 0};
 
-    assert_near(1 + saved_by_samples(&long_prompts, 1), 1, 1e-3);
-    assert_near(saved_by_samples(&long_prompts, 2), 0.5, 0.15);
-    assert_near(saved_by_samples(&long_prompts, 4), 0.75, 0.15);
+    assert_near(1 + saved_by(&long_prompts, 1, false), 1, 1e-3);
+    assert_near(saved_by(&long_prompts, 2, false), 0.5, 0.15);
+    assert_near(saved_by(&long_prompts, 4, false), 0.75, 0.15);
 }
 
 static void test_reservation_refuses_several_answers(void **state)
@@ -496,22 +511,80 @@ static void test_reservation_refuses_several_answers(void **state)
 
 static void test_one_beam_shares_nothing(void **state)
 {
-    struct sim_sharing s;
-
-    sim_group_run(sim_workload_find("alpaca"), 1, 20, 16, 1, &s);
-    assert_true(s.physical > 0 && s.physical == s.logical);
-    assert_int_equal(s.copies, 0);
+    assert_near(1 + saved_by(sim_workload_find("alpaca"), 1, true), 1, 1e-3);
 }
 
+/* What a beam of w can share is less than all but one of its tables. */
 static void test_beams_share_more_than_samples(void **state)
 {
+    const struct sim_workload *w = sim_workload_find("alpaca");
+
     for (int32_t width = 2; width <= 6; width += 2) {
-        const struct sim_workload *w = sim_workload_find("alpaca");
-        struct sim_sharing beams;
-        sim_group_run(w, width, 10, 16, 1, &beams);
-        assert_true(beams.physical / beams.logical < 1 - saved_by_samples(w, width));
-        assert_true(beams.physical / beams.logical > 1. / width);
+        double saved = saved_by(w, width, true);
+        assert_true(saved > saved_by(w, width, false) && saved < 1 - 1. / width);
     }
+}
+
+static void test_continuations_are_a_distribution_of_distinct_ids(void **state)
+{
+    struct sim_request r = {.n_prompt = 10, .stream = 5};
+    struct chosen best[SIM_BEAM_CANDIDATES];
+
+    for (int32_t position = 10; position < 1000; position += 90) {
+        double sum = 0;
+        sim_beam_continue(&r, position, 17, SIM_BEAM_CANDIDATES, best);
+        for (int32_t i = 0; i < SIM_BEAM_CANDIDATES; i++) {
+            sum += exp((double)best[i].logprob);
+            assert_true(best[i].id > 0 && best[i].id < SIM_VOCAB);
+            assert_true(i == 0 || best[i].logprob <= best[i - 1].logprob);
+            for (int32_t k = 0; k < i; k++)
+                assert_int_not_equal(best[i].id, best[k].id);
+        }
+        assert_near(sum, 1, 1e-4);
+    }
+}
+
+/* Mean loss of the best continuation over many histories. */
+static double mean_loss(int32_t position)
+{
+    struct sim_request r = {.n_prompt = 0, .stream = 5};
+    double sum = 0;
+
+    for (int32_t id = 1; id <= 2000; id++) {
+        struct chosen best;
+        sim_beam_continue(&r, position, id, 1, &best);
+        sum -= (double)best.logprob / 2000;
+    }
+    return sum;
+}
+
+static void test_answers_get_surer_as_they_grow(void **state)
+{
+    assert_true(mean_loss(0) > 2);
+    assert_near(mean_loss(95) / mean_loss(295), 3, 0.4);
+}
+
+/* ---- preemption ----------------------------------------------------------------------------- */
+
+/* 12 requests that grow over the pool, in either mode: all end, and what one throws away the other
+ * moves. */
+static void test_swap_moves_what_recomputation_drops(void **state)
+{
+    struct sim_load l = equal_requests(12, 33, 150);
+    struct sim_setup setup = {
+        .model = &small_model, .block_size = 16, .max_running = 64, .max_rows = 1024};
+    struct sim_result again, swap;
+    struct err err = {""};
+
+    assert_int_equal(sim_run(&sim_paged, &setup, &l, &again, &err), 0);
+    setup.swap = true;
+    assert_int_equal(sim_run(&sim_paged, &setup, &l, &swap, &err), 0);
+    assert_true(again.totals.preemptions > 0 && again.totals.dropped_tokens > 0);
+    assert_int_equal(again.totals.swapped_out, 0);
+    assert_true(swap.totals.preemptions > 0 && swap.totals.swapped_in > 0);
+    assert_int_equal(swap.totals.dropped_tokens, 0);
+    assert_true(swap.totals.swapped_out >= swap.totals.swapped_in);
+    sim_load_free(&l);
 }
 
 int main(void)
@@ -532,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_blocks_are_read_a_quarter_slower_at_16),
         cmocka_unit_test(test_steps_of_the_paper_take_their_time),
         cmocka_unit_test(test_swap_is_dear_in_small_blocks),
+        cmocka_unit_test(test_blocks_come_in_before_a_step_and_leave_beside_it),
         cmocka_unit_test(test_reservation_bounds_the_batch),
         cmocka_unit_test(test_paged_serves_all_at_once_where_they_fit),
         cmocka_unit_test(test_nobody_passes_a_head_that_does_not_fit),
@@ -543,6 +617,9 @@ int main(void)
         cmocka_unit_test(test_reservation_refuses_several_answers),
         cmocka_unit_test(test_one_beam_shares_nothing),
         cmocka_unit_test(test_beams_share_more_than_samples),
+        cmocka_unit_test(test_continuations_are_a_distribution_of_distinct_ids),
+        cmocka_unit_test(test_answers_get_surer_as_they_grow),
+        cmocka_unit_test(test_swap_moves_what_recomputation_drops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
