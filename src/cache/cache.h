@@ -156,6 +156,9 @@ cache_leaving(const struct cache *c); /* available when the transfers of the ste
 int32_t cache_block_size(const struct cache *c);
 int32_t cache_shared(const struct cache *c, const struct block_table *t); /* blocks that another
                                                                              table names too */
+/* What all tables of an owner name, each block and slot once; n_shared: those that several name. */
+void cache_count_blocks(struct cache *c, const struct cache_owner *owner, int32_t *n,
+                        int32_t *n_shared, int32_t *n_slots);
 /* Tokens of ids [n] that the cache holds, tails included; at most n - 1. */
 int32_t cache_probe(struct cache *c, const struct cache_namespace *ns, const int32_t *ids,
                     int32_t n);

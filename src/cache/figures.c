@@ -26,6 +26,34 @@ int32_t cache_shared(const struct cache *c, const struct block_table *t)
     return n_shared;
 }
 
+/* marks: by block or slot; only those that tables name are looked at. */
+static int32_t count_once(int32_t *marks, const struct cache_owner *owner, bool slots,
+                          const struct pool *p, int32_t *n_shared)
+{
+    int32_t n = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (const struct block_table *t = owner->tables; t; t = t->next)
+            for (int32_t j = 0; j < (slots ? t->n_slots : t->n_blocks); j++) {
+                int32_t at = slots ? t->slots[j] : t->blocks[j];
+                if (pass == 0) {
+                    marks[at] = 0;
+                } else if (marks[at]++ == 0) {
+                    n++;
+                    *n_shared += !slots && p->blocks[at].n_tables > 1;
+                }
+            }
+    return n;
+}
+
+void cache_count_blocks(struct cache *c, const struct cache_owner *owner, int32_t *n,
+                        int32_t *n_shared, int32_t *n_slots)
+{
+    *n_shared = 0;
+    *n = count_once(c->scratch, owner, false, &c->pool, n_shared);
+    *n_slots = count_once(c->scratch, owner, true, &c->pool, n_shared);
+}
+
 int32_t cache_clear(struct cache *c)
 {
     int32_t n_dropped = 0;

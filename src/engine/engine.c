@@ -550,6 +550,11 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
     view->n_shared_blocks = cache_shared(g->cache, t);
 }
 
+void gen_count_blocks(const struct gen *g, struct gen_blocks *blocks)
+{
+    cache_count_blocks(g->cache, &g->promises, &blocks->n, &blocks->n_shared, &blocks->n_swapped);
+}
+
 int32_t engine_probe(struct engine *e, const struct cache_namespace *ns, const int32_t *ids,
                      int32_t n)
 {

@@ -194,6 +194,13 @@ struct gen_view {
     int64_t queued_ms, prefill_ms, decode_ms;
 };
 void gen_view(const struct gen *g, struct gen_view *view); /* of branch 0 */
+/* Blocks of all its branches, each once. */
+struct gen_blocks {
+    int32_t n;
+    int32_t n_shared;  /* of them: named by more than one branch, of it or of others */
+    int32_t n_swapped; /* in host memory, none of them among n */
+};
+void gen_count_blocks(const struct gen *g, struct gen_blocks *blocks);
 void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view);
 
 /* One turn of the loop; true when it did something or a step is running. */

@@ -195,6 +195,12 @@ static struct stream *child_stream(const struct branch *branch)
     return child;
 }
 
+/* What runs on a key; NULL: nothing does. */
+static struct gen *gen_of(const struct key *key)
+{
+    return key->generation != NULL ? key->generation->gen : NULL;
+}
+
 static void write_child(struct keyspace *ks, const struct branch *branch,
                         const struct fork_request *r, int32_t i, struct stream *child)
 {
@@ -204,6 +210,9 @@ static void write_child(struct keyspace *ks, const struct branch *branch,
     struct key *key = keys_create(ks, r->target_db, r->targets[i]);
     stream_free(key->stream);
     key->stream = child;
+    if (branch->source->lineage != NULL)
+        engine_fork_lineage(ks->config.engine, gen_of(branch->source), &branch->source->lineage,
+                            &key->lineage);
     key_set_born(key);
     key_copy_expiry(key, branch->source);
     key_changed(key, KEY_EVENT_COPY_TO);

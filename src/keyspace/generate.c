@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/plant.h"
+#include "cache/lineage.h"
 
 #define JOB_BYTES 2048               /* of text to tokenise: about 1 ms at 2 MB/s */
 #define JOB_ENTRIES 4096             /* to walk, whatever they hold */
@@ -152,6 +153,9 @@ static int submit(struct generation *g, struct err *err)
     struct cache_namespace ns = namespace_of(g->ks, g->user);
     struct err why;
     fit_max_tokens(g);
+    if (g->key->lineage == NULL)
+        g->key->lineage = lineage_new();
+    g->options.lineage = g->key->lineage;
     enum submit_error refused =
         engine_submit(g->ks->config.engine, &ns, build->ids.data, build->ids.n, build->n_resumed,
                       (struct bytes){build->carry, (size_t)build->n_carry}, &g->options,
@@ -432,12 +436,25 @@ static void info_of_running(const struct generation *g, struct gen_info *info)
         .cached = view.n_cached,
         .computed = view.n_computed,
         .generated = view.n_generated,
-        .blocks = view.n_blocks,
-        .shared_blocks = view.n_shared_blocks,
         .queued_ms = view.queued_ms,
         .prefill_ms = view.prefill_ms,
         .decode_ms = view.decode_ms,
     };
+}
+
+static void info_of_blocks(const struct key *key, struct gen_info *info)
+{
+    struct gen_blocks blocks = {0};
+    int32_t n_cached = 0;
+    info->own_blocks = 0;
+    if (key->lineage != NULL)
+        info->own_blocks = engine_count_lineage(key->ks->config.engine, key->lineage, &n_cached);
+    if (key->generation != NULL && key->generation->gen != NULL)
+        gen_count_blocks(key->generation->gen, &blocks);
+    info->cached_blocks = n_cached;
+    info->blocks = blocks.n;
+    info->shared_blocks = blocks.n_shared;
+    info->swapped_blocks = blocks.n_swapped;
 }
 
 void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct gen_info *info)
@@ -454,11 +471,12 @@ void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct ge
     if (key->generation != NULL) {
         info->finish = finish;
         info_of_running(key->generation, info);
-        return;
+    } else {
+        *info = key->last;
+        info->state = "idle";
+        info->finish = finish;
     }
-    *info = key->last;
-    info->state = "idle";
-    info->finish = finish;
+    info_of_blocks(key, info);
 }
 
 struct gen_probe {

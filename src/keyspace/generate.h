@@ -88,7 +88,11 @@ bool keys_cancel(struct keyspace *ks, int32_t db, struct bytes name);
 struct gen_info {
     const char *state;  /* none, idle, queued, running */
     const char *finish; /* of the last generation; "" when there was none */
-    int64_t place, prompt, cached, computed, generated, blocks, shared_blocks;
+    int64_t place, prompt, cached, computed, generated;
+    int64_t blocks, shared_blocks; /* that it holds; those that another branch holds too */
+    /* that no other conversation has used; of them held by nobody, so they may be evicted */
+    int64_t own_blocks, cached_blocks;
+    int64_t swapped_blocks; /* in host memory */
     int64_t queued_ms, prefill_ms, decode_ms;
 };
 void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct gen_info *info);

@@ -206,6 +206,8 @@ static void key_free(struct key *key)
     pieces_clear(key);
     attempt_put(key->attempt);
     retry_forget(key);
+    if (key->lineage != NULL)
+        engine_drop_lineage(key->ks->config.engine, key->lineage);
     mem_count(MEM_KEY, -own_bytes(key));
     keyspace_discard_stream(key->ks, key->stream);
     str_free(&key->name);

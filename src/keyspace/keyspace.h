@@ -76,6 +76,8 @@ struct key {
     struct replay *replays;        /* [n_replays] owns; of GENs with ID, some perhaps stale */
     int32_t n_replays, replays_cap;
     struct pieces pieces;
+    struct lineage
+        *lineage;         /* owns a reference; blocks that its GENs used; NULL before the first */
     struct gen_info last; /* numbers of the last generation; state unused */
 };
 

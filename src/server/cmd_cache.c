@@ -220,6 +220,14 @@ static void run_cache_info(struct client *c, const struct request *q)
         {"evictions", (int64_t)t.evictions},
         {"preemptions", (int64_t)t.preemptions},
         {"rejected-matches", (int64_t)t.rejected_matches},
+        {"shared", t.shared_blocks},     /* of the used ones */
+        {"unwanted", t.unwanted_blocks}, /* of the cached ones */
+        {"swap-blocks", t.n_slots},
+        {"swapped", t.n_slots - t.free_slots},
+        {"swapped-out", (int64_t)t.swapped_out_blocks},
+        {"swapped-in", (int64_t)t.swapped_in_blocks},
+        {"swap-full", (int64_t)t.swap_full},
+        {"dropped-tokens", (int64_t)t.dropped_tokens},
     };
     enum { N = sizeof numbers / sizeof *numbers };
     reply_map(&c->reply, N);

@@ -88,34 +88,34 @@ static void run_geninfo(struct client *c, const struct request *q)
     struct gen_info g;
     keys_gen_info(c->server->keys, c->db, q->args[1], &g);
     const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"place", g.place},
-        {"prompt", g.prompt},
-        {"cached", g.cached},
-        {"computed", g.computed},
-        {"generated", g.generated},
-        {"blocks", g.blocks},
-        {"shared-blocks", g.shared_blocks},
+        const char *name, *text; /* text NULL: it is a number */
+        int64_t number;
+    } rows[] = {
+        {"state", g.state, 0},
+        {"place", NULL, g.place},
+        {"prompt", NULL, g.prompt},
+        {"cached", NULL, g.cached},
+        {"computed", NULL, g.computed},
+        {"generated", NULL, g.generated},
+        {"blocks", NULL, g.blocks},
+        {"shared-blocks", NULL, g.shared_blocks},
+        {"finish", g.finish, 0},
+        {"queued-ms", NULL, g.queued_ms},
+        {"prefill-ms", NULL, g.prefill_ms},
+        {"decode-ms", NULL, g.decode_ms},
+        {"own-blocks", NULL, g.own_blocks},
+        {"cached-blocks", NULL, g.cached_blocks},
+        {"swapped-blocks", NULL, g.swapped_blocks},
     };
-    struct reply *r = &c->reply;
-    enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
-    reply_map(r, 1 + N_NUMBERS + 4);
-    reply_text(r, "state");
-    reply_text(r, g.state);
-    for (int i = 0; i < N_NUMBERS; i++) {
-        reply_text(r, numbers[i].name);
-        reply_int(r, numbers[i].value);
+    enum { N_ROWS = sizeof rows / sizeof *rows };
+    reply_map(&c->reply, N_ROWS);
+    for (int i = 0; i < N_ROWS; i++) {
+        reply_text(&c->reply, rows[i].name);
+        if (rows[i].text)
+            reply_text(&c->reply, rows[i].text);
+        else
+            reply_int(&c->reply, rows[i].number);
     }
-    reply_text(r, "finish");
-    reply_text(r, g.finish);
-    reply_text(r, "queued-ms");
-    reply_int(r, g.queued_ms);
-    reply_text(r, "prefill-ms");
-    reply_int(r, g.prefill_ms);
-    reply_text(r, "decode-ms");
-    reply_int(r, g.decode_ms);
 }
 
 // clang-format off
@@ -134,7 +134,7 @@ const struct command cmd_gen_table[] = {
      .syntax = GEN_SYNTAX, .private_from = 2, .run = run_gen},
     {.name = "geninfo", .arity = 2, .flags = CMD_READONLY, .first_key = 1, .last_key = 1,
      .key_step = 1, .categories = "stream", .tips = "nondeterministic_output",
-     .group = "generation", .since = "0.1.0", .complexity = "O(1)",
+     .group = "generation", .since = "0.1.0", .complexity = "O(N) with N being the blocks that the conversation has",
      .summary = "Returns the state and the counters of a key's generation.",
      .syntax = "key:key", .run = run_geninfo},
     {.name = NULL},

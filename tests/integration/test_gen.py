@@ -51,7 +51,7 @@ def _(server, c):
 @with_model()
 def _(server, c):
     names = ["state", "place", "prompt", "cached", "computed", "generated", "blocks", "shared-blocks",
-             "finish", "queued-ms", "prefill-ms", "decode-ms"]
+             "finish", "queued-ms", "prefill-ms", "decode-ms", "own-blocks", "cached-blocks", "swapped-blocks"]
     flat = c.call("GENINFO", "zz")
     assert [n.decode() for n in flat[0::2]] == names and flat[1] == b"none"
     c.call("HELLO", 3)
