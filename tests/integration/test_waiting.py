@@ -109,6 +109,31 @@ def _():
             assert c.call("DEBUG", "AUDIT") == "OK" and c.call("EXISTS", "k") == 0
 
 
+@test("readers of keys that are evicted meanwhile wait on, and get the next entry once")
+def _():
+    with Server({"maxmemory-policy": "allkeys-lru", "maxmemory": "1mb"}) as s, s.connect() as c:
+        n = 40
+        for i in range(n):
+            c.call("XADD", f"k{i}", "*", "text", "x" * 1000)
+        readers = [s.connect() for _ in range(n)]
+        for i, r in enumerate(readers):
+            r.send("XREAD", "BLOCK", 0, "STREAMS", f"k{i}", f"k{(i + 1) % n}", "$", "$")
+        blocked(c, n)
+        i = 0
+        while c.call("EXISTS", *(f"k{i}" for i in range(n))) > 0:
+            c.call("XADD", f"filler{i}", "*", "text", "y" * 1000)
+            i += 1
+        blocked(c, n)
+        for i in range(0, n, 2):  # each wakes two, under a memory that is still full
+            c.call("XADD", f"k{i}", "*", "n", i)
+        for i, r in enumerate(readers):
+            reply = r.receive()
+            assert [(key, len(entries)) for key, entries in reply] == [(b"k%d" % (i + i % 2 if i + i % 2 < n else 0), 1)]
+            r.send("PING")
+            assert r.receive() == "PONG"
+            r.close()
+
+
 @test("a GEN behind 2 MiB of pipelined commands: its client goes, the orphan clock starts")
 def _():
     with Server({"model": tiny_model(), "orphan-timeout": 0}, program="kvasir-server-test") as s, s.connect() as c:

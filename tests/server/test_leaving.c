@@ -279,6 +279,18 @@ static void say_raw(struct trial *t, int fd, const char *text, bool hold_jobs)
     world_hold(t->w, true, true);
 }
 
+/* The client that waits so, of id 2. */
+static int enter(struct trial *t, const struct waiting *s)
+{
+    if (s->before)
+        (void)world_ask(t->w, t->other, s->before, &t->heard);
+    int fd = world_dial(t->w, false);
+    say_raw(t, fd, s->says, s->hold_jobs);
+    if (s->launches > 0)
+        world_launch(t->w, s->launches);
+    return fd;
+}
+
 static int unblock(int number, const struct waiting *s, bool with_error)
 {
     struct world w;
@@ -286,12 +298,7 @@ static int unblock(int number, const struct waiting *s, bool with_error)
     char name[128], line[64];
     snprintf(name, sizeof name, "CLIENT UNBLOCK %s: %s", with_error ? "ERROR" : "TIMEOUT", s->name);
     open_trial(&t, &w, one_place, false);
-    if (s->before)
-        (void)world_ask(&w, t.other, s->before, &t.heard);
-    int fd = world_dial(&w, false);
-    say_raw(&t, fd, s->says, s->hold_jobs);
-    if (s->launches > 0)
-        world_launch(&w, s->launches);
+    int fd = enter(&t, s);
     snprintf(line, sizeof line, "CLIENT UNBLOCK 2 %s", with_error ? "ERROR" : "TIMEOUT");
     trial_expect(&t, line, s->null ? ":1\r\n" : ":0\r\n");
     if (s->null)
@@ -301,6 +308,38 @@ static int unblock(int number, const struct waiting *s, bool with_error)
     check_later(&t, fd, s);
     close(fd);
     world_steps(&w, 4);
+    return close_trial(&t, number, name);
+}
+
+/* Killed by another: closed at once, nothing more is computed for it, and its command has not run. */
+static int killed(int number, const struct waiting *s)
+{
+    struct world w;
+    struct trial t;
+    struct str heard = {0};
+    char name[128];
+    snprintf(name, sizeof name, "CLIENT KILL: %s", s->name);
+    open_trial(&t, &w, one_place, false);
+    int fd = enter(&t, s);
+    int32_t launched = w.runner->n_launched;
+    trial_expect(&t, "CLIENT KILL ID 2", ":1\r\n");
+    trial_check_books(&t, "after KILL");
+    if (world_hear(fd, &heard))
+        trial_blame(&t, "it was not closed");
+    str_free(&heard);
+    close(fd);
+    if (s->after)
+        (void)world_ask(&w, t.other, s->after, &t.heard);
+    bool others_generate = s->before && strstr(s->before, "GEN");
+    rest(&t);
+    if (!others_generate && w.runner->n_launched != launched)
+        trial_blame(&t, "%d steps more", w.runner->n_launched - launched);
+    bool generates = strncmp(s->says, "GEN", 3) == 0 && !s->hold_jobs;
+    int n_right, n = trial_count_ends(&t, "orphaned", &n_right);
+    if (!others_generate && (n != generates || n_right != n))
+        trial_blame(&t, "%d end entries, %d orphaned", n, n_right);
+    if (s->after)
+        trial_expect(&t, "XLEN k", ":0\r\n");
     return close_trial(&t, number, name);
 }
 
@@ -449,7 +488,7 @@ int main(void)
 {
     int n = 0, failures = 0;
     (void)signal(SIGPIPE, SIG_IGN);
-    printf("1..%d\n", 2 * N_LEAVINGS + 2 + 2 * N_WAITINGS + N_STATES * N_LEAVERS + 1);
+    printf("1..%d\n", 2 * N_LEAVINGS + 2 + 3 * N_WAITINGS + N_STATES * N_LEAVERS + 1);
     for (int i = 0; i < N_LEAVINGS; i++) {
         failures += nothing_more_is_launched(++n, "it decodes", &leavings[i],
                                              "GEN k 'tell me more'" OPTIONS "2000", 7);
@@ -460,6 +499,8 @@ int main(void)
     failures += cancelled_or_finished_and_never_both(++n);
     for (int i = 0; i < 2 * N_WAITINGS; i++)
         failures += unblock(++n, &waitings[i / 2], i % 2);
+    for (int i = 0; i < N_WAITINGS; i++)
+        failures += killed(++n, &waitings[i]);
     for (int i = 0; i < N_STATES * N_LEAVERS; i++)
         failures += leaves_in_state(++n, &states[i / N_LEAVERS], &leavers[i % N_LEAVERS]);
     failures += woken_neighbours_that_are_gone_harm_nobody(++n);
