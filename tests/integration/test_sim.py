@@ -50,10 +50,10 @@ def test_paged_holds_tokens_and_batches_as_published(folder):
         assert abs(float(row["difference %"])) <= 15, row
 
 
-# The engine's groups and beams on a tenth of the load: as published, give or take a tenth of it, and
+# The engine's groups and beams on a fifth of the load: as published, give or take a tenth of it, and
 # a bit more for what no load meets (Alpaca's samples at 6, see the table's note).
 def test_groups_and_beams_share_about_as_published(folder):
-    assert run("--only", "e4,e5", "--part", "0.1", "--out", folder).returncode == 0
+    assert run("--only", "e4,e5", "--part", "0.2", "--out", folder).returncode == 0
     published = {"e4-samples": {"alpaca": (6.1, 9.8), "sharegpt": (16.2, 30.5)},
                  "e5-beams": {"alpaca": (37.6, 55.2), "sharegpt": (44.3, 66.3)}}
     for name, loads in published.items():
