@@ -60,11 +60,23 @@ static bool has_slots(struct cache *c, struct block_table *const *tables, int32_
     return fits && n_found > 0;
 }
 
+/* Lists of slots for tables [n], made when they are first needed. False: there is no memory for them,
+ * and the group is computed again like one for which the host is full. */
+static bool make_lists(struct block_table *const *tables, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        struct block_table *t = tables[i];
+        if (!t->slots)
+            t->slots = try_malloc(MEM_CACHE, (size_t)t->cap * sizeof *t->slots);
+        if (!t->slots)
+            return false;
+    }
+    return true;
+}
+
 static void save_table(struct cache *c, struct block_table *t)
 {
     ASSERT(t->n_slots == 0 && t->ahead == 0);
-    if (!t->slots)
-        t->slots = xcalloc((size_t)t->cap, sizeof *t->slots);
     t->n_slots = computed_blocks(c, t);
     t->saved = t->computed;
     for (int32_t j = 0; j < t->n_slots; j++) {
@@ -76,7 +88,7 @@ static void save_table(struct cache *c, struct block_table *t)
 bool cache_swap_out(struct cache *c, struct block_table *const *tables, int32_t n,
                     struct cache_move *moves, int32_t *n_moves)
 {
-    if (!has_slots(c, tables, n)) {
+    if (!has_slots(c, tables, n) || !make_lists(tables, n)) {
         c->counted.swap_full++;
         return false;
     }

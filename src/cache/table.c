@@ -29,7 +29,7 @@ void block_table_done(struct block_table *t)
 {
     ASSERT(t->n_blocks == 0 && t->n_slots == 0);
     xfree(t->blocks);
-    xfree(t->slots);
+    try_free(MEM_CACHE, t->slots);
     if (t->prev)
         t->prev->next = t->next;
     else

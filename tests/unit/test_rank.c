@@ -116,6 +116,40 @@ static void test_info_tells_what_was_opened(void **state)
     model_close(m);
 }
 
+static int no_host(struct backend *b, int32_t n_slots, struct err *err)
+{
+    (void)b;
+    return err_set(err, "no host memory for %d blocks", n_slots);
+}
+
+/* Swap is a matter of speed: what lacks for it costs a warning. */
+static void test_swap_space_that_cannot_be_had_is_none(void **state)
+{
+    (void)state;
+    struct err err = {""};
+    struct model *m = tiny_model(&shape);
+    struct runner_config c = small_config();
+    struct backend_ops ops = *backend_find("ref", &err);
+    static const uint64_t sizes[] = {UINT64_C(1) << 62, 100, 1 << 20};
+
+    ops.host_open = no_host;
+    for (int i = 0; i < 3; i++) {
+        c.swap_bytes = sizes[i];
+        c.ops = i == 2 ? &ops : NULL;
+        struct runner *r = runner_open(m, &c, &err);
+        if (r == NULL)
+            fail_msg("%s", err.text);
+        assert_int_equal(r->info.n_slots, 0);
+        r->close(r);
+    }
+    c.ops = NULL;
+    struct runner *r = runner_open(m, &c, &err);
+    assert_non_null(r);
+    assert_int_equal(r->info.n_slots, (1 << 20) / (2 * 2 * 2 * 16 * 16 * 4));
+    r->close(r);
+    model_close(m);
+}
+
 static void test_open_refuses_what_cannot_be_with_numbers(void **state)
 {
     (void)state;
@@ -215,6 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_launched_plan_rings_the_fd_and_gives_its_samples),
         cmocka_unit_test(test_info_tells_what_was_opened),
+        cmocka_unit_test(test_swap_space_that_cannot_be_had_is_none),
         cmocka_unit_test(test_open_refuses_what_cannot_be_with_numbers),
         cmocka_unit_test(test_a_failed_step_is_reported_and_the_runner_goes_on),
         cmocka_unit_test(test_close_waits_for_a_running_step),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "cache/swap.h"
 #include "tests/unit/group_world.h"
@@ -346,11 +347,26 @@ static void test_random_groups_give_the_ids_they_have_alone(void **state)
     assert_true(sum.swap_full > 5);
 }
 
+/* The lists of slots are made when a group is swapped for the first time. */
+static void test_memory_that_is_gone_later_costs_no_answer(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n <= 4; n++) {
+        mem_fail_at(n, n % 2 == 0);
+        struct engine_stats stats = run_load(400, 2);
+        mem_fail_at(0, false);
+        assert_true(stats.swap_full > 0);
+        assert_true(stats.dropped_tokens > 0);
+        assert_true(n > 1 || stats.swapped_in_blocks > 0); /* once is no more than once */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots_come_back_behind_their_last_user),
         cmocka_unit_test(test_both_modes_give_the_ids_of_a_lone_run),
+        cmocka_unit_test(test_memory_that_is_gone_later_costs_no_answer),
         cmocka_unit_test(test_groups_come_back_with_their_ids),
         cmocka_unit_test(test_full_host_falls_back_to_recomputation),
         cmocka_unit_test(test_blocks_and_slots_are_held_until_the_copies_are_done),
