@@ -464,6 +464,13 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
         return refused;
     struct gen *g =
         gen_new(e->cache, e->tokenizer, ns, ids, n, n_resumed, carry, options, e->sched.n_context);
+    if (!g) {
+        err_set(err,
+                "no memory for the log-probabilities of %d tokens of prompt and at most %" PRId64
+                " to generate",
+                n, options->max_tokens);
+        return SUBMIT_TOO_LARGE;
+    }
     g->engine = e;
     g->events = *events;
     g->owner = owner;

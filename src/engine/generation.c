@@ -54,8 +54,8 @@ static void replay(struct seq *q, const int32_t *ids, int32_t n)
         q->finish = GEN_LENGTH;
 }
 
-/* One branch over the prompt. n_tokens: that it may generate at most. */
-static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
+/* One branch over the prompt. False: there is no memory for its log-probabilities. */
+static bool open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
                      const struct gen_start *start, const struct tokenizer *t,
                      const struct gen_options *options, int32_t n_context)
 {
@@ -70,7 +70,7 @@ static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     q->branch = branch;
     q->state = start->is_over ? SEQ_TOLD : SEQ_LIVE;
     if (start->is_over)
-        return;
+        return true;
     g->n_live++;
     q->ids_cap = g->n_prompt + growth + 1;
     q->ids = xmalloc((size_t)q->ids_cap * sizeof *q->ids);
@@ -81,13 +81,16 @@ static void open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     output_init(&q->output, t, options, start->carry, g->n_prompt, n_context);
     if (options->logprobs) {
         q->n_best = options->n_logprobs;
-        q->logprobs = xcalloc((size_t)(growth + 1) * ((size_t)q->n_best + 1), sizeof *q->logprobs);
+        q->logprobs = prompt_new_rows(growth + 1, q->n_best);
+        if (!q->logprobs)
+            return false;
     }
     replay(q, start->ids, start->n);
+    return true;
 }
 
 /* Queued state of ids [n], of which the last n_resumed were generated before. Fills everything but
- * engine, events, owner and arrival. n < n_context. */
+ * engine, events, owner and arrival. n < n_context. NULL: there is no memory for log-probabilities. */
 struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cache_namespace *ns,
                     const int32_t *ids, int32_t n, int32_t n_resumed, struct bytes carry,
                     const struct gen_options *options, int32_t n_context)
@@ -112,14 +115,19 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     list_init(&g->in_outbox);
     g->n_seqs = options->n_branches > 0 ? options->n_branches : 1;
     g->seqs = xcalloc((size_t)g->n_seqs, sizeof *g->seqs);
+    bool fits = true;
     if (!options->starts || !options->starts[0].is_over) /* told with the end of branch 0 */
-        prompt_init(&g->prompt_rows, options, ids, n_prompt);
+        fits = prompt_init(&g->prompt_rows, options, ids, n_prompt);
     if (options->beam)
         g->beam = beam_new(t, options, n_prompt, n_context);
     ASSERT(!g->beam || (n_resumed == 0 && !options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
-    for (int32_t i = 0; i < g->n_seqs; i++)
-        open_seq(g, i, ids, options->starts ? &options->starts[i] : &only, t, options, n_context);
-    return g;
+    for (int32_t i = 0; fits && i < g->n_seqs; i++)
+        fits = open_seq(g, i, ids, options->starts ? &options->starts[i] : &only, t, options,
+                        n_context);
+    if (fits)
+        return g;
+    gen_free(g);
+    return NULL;
 }
 
 /* Its tables are released before. */
@@ -133,7 +141,7 @@ void gen_free(struct gen *g)
         output_free(&g->seqs[i].output);
         sampler_free(&g->seqs[i].sampler);
         xfree(g->seqs[i].ids);
-        xfree(g->seqs[i].logprobs);
+        try_free(MEM_ENGINE, g->seqs[i].logprobs);
     }
     xfree(g->seqs);
     beam_free(g->beam);

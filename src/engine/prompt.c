@@ -25,23 +25,32 @@
 #include "base/mem.h"
 #include "engine/generation.h"
 
-/* ids [n_prompt]: copied as far as they stand in the rows. */
-void prompt_init(struct prompt_rows *p, const struct gen_options *options, const int32_t *ids,
+/* Rows [n, 1 + n_best]; NULL: there is no memory for so many. try_free of MEM_ENGINE. */
+struct chosen *prompt_new_rows(int64_t n, int32_t n_best)
+{
+    return try_malloc(MEM_ENGINE, (size_t)n * ((size_t)n_best + 1) * sizeof(struct chosen));
+}
+
+/* ids [n_prompt]: copied as far as they stand in the rows. False: there is no memory for them. */
+bool prompt_init(struct prompt_rows *p, const struct gen_options *options, const int32_t *ids,
                  int32_t n_prompt)
 {
     if (!options->prompt_logprobs)
-        return;
+        return true;
     p->n_best = options->n_prompt_logprobs;
-    p->rows = xcalloc((size_t)n_prompt * ((size_t)p->n_best + 1), sizeof *p->rows);
+    p->rows = prompt_new_rows(n_prompt, p->n_best);
+    if (!p->rows)
+        return false;
     p->rows[0] = (struct chosen){ids[0], NAN};
     for (int32_t i = 0; i < p->n_best; i++)
         p->rows[1 + i] = (struct chosen){-1, NAN};
     p->n_known = 1;
+    return true;
 }
 
 void prompt_free(struct prompt_rows *p)
 {
-    xfree(p->rows);
+    try_free(MEM_ENGINE, p->rows);
     *p = (struct prompt_rows){0};
 }
 

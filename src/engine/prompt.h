@@ -2,6 +2,7 @@
 #ifndef ENGINE_PROMPT_H
 #define ENGINE_PROMPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "engine/engine.h"
 #include "kernels/plan.h"
@@ -15,7 +16,8 @@ struct prompt_rows {
     int32_t n_known; /* ids whose row is told, from the first on */
 };
 
-void prompt_init(struct prompt_rows *p, const struct gen_options *options, const int32_t *ids,
+struct chosen *prompt_new_rows(int64_t n, int32_t n_best);
+bool prompt_init(struct prompt_rows *p, const struct gen_options *options, const int32_t *ids,
                  int32_t n_prompt);
 void prompt_free(struct prompt_rows *p);
 

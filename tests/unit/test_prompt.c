@@ -335,6 +335,35 @@ static void test_a_resumed_group_collects_them_again(void **state)
     }
 }
 
+/* Any of their allocations may fail: it is refused, and nothing is left of it. */
+static void test_without_memory_they_are_refused(void **state)
+{
+    (void)state;
+    static struct asked a;
+    struct world *w = world_new(small_shape);
+
+    for (uint64_t n = 1; n <= 4; n++) {
+        struct gen_options o = options_of(1, 20);
+        struct gen *gen;
+        struct err err = {""};
+        o.n_branches = 3;
+        o.logprobs = o.prompt_logprobs = true;
+        fill_prompt(a.prompt, 90, 1);
+        mem_fail_at(n, false);
+        assert_int_equal(engine_submit(w->engine, &w->ns, a.prompt, 90, 0, BYTES(""), &o,
+                                       &asked_events, &a, &gen, &err),
+                         SUBMIT_TOO_LARGE);
+        mem_fail_at(0, false);
+        assert_null(gen);
+        assert_non_null(strstr(err.text, "90"));
+        world_audit(w);
+    }
+    ask(&a, w, 90, 1, 3, 2);
+    drain(w);
+    is_told(&a);
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_they_neither_wait_for_nor_hold_up_equal_prompts),
         cmocka_unit_test(test_one_that_ends_early_tells_what_is_known),
         cmocka_unit_test(test_a_resumed_group_collects_them_again),
+        cmocka_unit_test(test_without_memory_they_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
