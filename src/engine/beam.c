@@ -307,6 +307,18 @@ const struct seq *beam_at(const struct gen *g, int32_t place)
     return &g->seqs[place];
 }
 
+/* The output of the branch-th becomes that of the branch-th best of what runs: nothing is told from
+ * it before beam_settle makes it anew. */
+void beam_show(struct gen *g, int32_t branch)
+{
+    const struct seq *q = beam_at(g, branch);
+    struct output *o = &g->seqs[branch].output;
+
+    output_reset(o);
+    for (int32_t i = g->n_prompt; i < q->n_ids; i++)
+        (void)output_accept(o, q->ids[i]);
+}
+
 /* The search ends: answer i becomes the output of branch i. GEN_NONE: by itself; else what runs
  * fills the places that have no answer yet, and all end for that reason. */
 void beam_settle(struct gen *g, enum gen_finish finish)

@@ -50,6 +50,7 @@ int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options
 bool beam_take(struct gen *g, struct seq *q, const struct chosen *best);
 bool beam_step(struct gen *g, struct cache *c);
 void beam_settle(struct gen *g, enum gen_finish finish);
+void beam_show(struct gen *g, int32_t branch);
 const struct seq *beam_at(const struct gen *g, int32_t place);
 
 #endif

@@ -416,6 +416,9 @@ static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t
     int32_t n_prompt = n - n_resumed;
     int32_t n_branches = options->n_branches > 0 ? options->n_branches : 1;
 
+    for (int32_t i = 0; options->starts && i < n_branches; i++)
+        if (n < n_prompt + options->starts[i].n)
+            n = n_prompt + options->starts[i].n;
     int32_t most = options->beam ? ENGINE_MAX_BEAM : ENGINE_MAX_BRANCHES;
     if (n_branches > most || options->n_branches < 0) {
         err_set(err, "%d %s, from 1 to %d are possible", options->n_branches,
@@ -484,11 +487,17 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
     return SUBMIT_OK;
 }
 
+/* Where a branch stands: of a running beam the branch-th best. */
+static int32_t place_of(const struct gen *g, int32_t branch)
+{
+    ASSERT(branch >= 0 && branch < g->n_seqs);
+    return g->beam && g->n_live > 0 ? beam_at(g, branch)->branch : branch;
+}
+
 void engine_publish_branch(struct engine *e, struct gen *g, int32_t branch)
 {
-    struct seq *q = &g->seqs[branch];
+    struct seq *q = &g->seqs[place_of(g, branch)];
 
-    ASSERT(branch >= 0 && branch < g->n_seqs);
     if (g->state != GEN_RUNNING || q->state != SEQ_LIVE)
         return; /* what has ended is findable already */
     if (q->table.n_blocks == 0)
@@ -528,9 +537,9 @@ void gen_view(const struct gen *g, struct gen_view *view)
 
 void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
 {
-    ASSERT(branch >= 0 && branch < g->n_seqs);
-    const struct seq *q = &g->seqs[branch];
-    const struct output *o = &q->output;
+    const struct seq *q = &g->seqs[place_of(g, branch)];
+    const struct output *o = &g->seqs[branch].output;
+    bool is_beam = g->beam && g->n_live > 0;
     const struct block_table *t = &q->table;
     struct gen_times times = seq_times(q);
 
@@ -546,7 +555,7 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
                               .n_ids = o->ids.n,
                               .n_prompt = g->n_prompt,
                               .n_cached = g->n_cached,
-                              .n_generated = seq_n_generated(q),
+                              .n_generated = is_beam ? q->n_ids - g->n_prompt : seq_n_generated(q),
                               .queued_ms = times.queued_ms,
                               .prefill_ms = times.prefill_ms,
                               .decode_ms = times.decode_ms};
@@ -560,6 +569,13 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
 void gen_count_blocks(const struct gen *g, struct gen_blocks *blocks)
 {
     cache_count_blocks(g->cache, &g->promises, &blocks->n, &blocks->n_shared, &blocks->n_swapped);
+}
+
+void engine_show_beam(struct gen *g, int32_t branch)
+{
+    ASSERT(branch >= 0 && branch < g->n_seqs);
+    if (g->beam && g->n_live > 0)
+        beam_show(g, branch);
 }
 
 int32_t engine_probe(struct engine *e, const struct cache_namespace *ns, const int32_t *ids,

@@ -163,7 +163,7 @@ int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_bra
  * ended already and whose end is still to be told keeps its own finish; it is told now. */
 void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish);
 /* FORK of a running source: its half-filled block becomes findable, that of branch 0 or of any
- * other. Takes no reference. */
+ * other; of a beam that of the branch-th best. Takes no reference. */
 void engine_publish(struct engine *e, struct gen *g);
 void engine_publish_branch(struct engine *e, struct gen *g, int32_t branch);
 
@@ -201,7 +201,11 @@ struct gen_blocks {
     int32_t n_swapped; /* in host memory, none of them among n */
 };
 void gen_count_blocks(const struct gen *g, struct gen_blocks *blocks);
+/* Of a running beam the branch-th best so far; its text and ids are those of the last
+ * engine_show_beam. */
 void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view);
+/* Makes text and ids of the branch-th best so far; nothing to do where g is no beam, or has ended. */
+void engine_show_beam(struct gen *g, int32_t branch);
 
 /* One turn of the loop; true when it did something or a step is running. */
 bool engine_turn(struct engine *e);

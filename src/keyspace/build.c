@@ -6,7 +6,7 @@
  *     message   the template's marks and the content: depends on what stands before, so it is kept
  *               beside the entry in the slot (token_run) together with the state it was made for
  *     end       what opens the answer (a token_run too, or nothing inside an open one), then the
- * ids exactly as they were sampled
+ *               ids exactly as they were sampled; of several branches the one that goes on
  *
  * A run fits where the state before it equals the one it was made for. So nothing has to be
  * invalidated when an entry is deleted, and a child of FORK shares its source's runs until it
@@ -20,6 +20,7 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "keyspace/group.h"
 
 #define MARKS_MAX 1024 /* room for a template's marks beside a text, as chat.h asks for */
 
@@ -37,10 +38,10 @@ static void add_item(struct build *build, struct entry *entry, struct token_run 
     };
 }
 
-struct build *build_new(const struct keyspace_config *config, const struct stream *s,
+struct build *build_new(const struct keyspace_config *config, const struct stream *s, size_t n,
                         struct entry *prompt)
 {
-    struct build_item *items = try_malloc(MEM_KEY, (s->n + 1) * sizeof *items);
+    struct build_item *items = try_malloc(MEM_KEY, (n + 1) * sizeof *items);
     if (items == NULL)
         return NULL;
     struct build *build = xcalloc(1, sizeof *build);
@@ -49,8 +50,9 @@ struct build *build_new(const struct keyspace_config *config, const struct strea
     build->chat_error = config->chat_error;
     build->n_context = config->n_context;
     build->items = items;
-    for (size_t i = 0; i < s->n; i++)
-        add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
+    for (size_t i = 0; i < n; i++)
+        if (group_goes_on(s, i))
+            add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
     if (prompt != NULL)
         add_item(build, prompt, NULL, -1);
     return build;
@@ -78,8 +80,7 @@ void build_install(struct build *build, struct stream *s)
     for (int32_t i = 0; i < build->n; i++) {
         struct build_item *item = &build->items[i];
         size_t at = item->slot >= 0 ? (size_t)item->slot : s->n - 1;
-        if (at >= s->n || stream_entry(s, at) != item->entry)
-            continue; /* an answer that is resumed has left the stream */
+        ASSERT(at < s->n && stream_entry(s, at) == item->entry);
         struct stream_slot *slot = stream_slot(s, at);
         if (item->made != NULL) {
             token_run_put(slot->run);
@@ -210,15 +211,6 @@ static const struct token_run *run_for(struct build *build, struct build_item *i
     return item->made = make_run(build, item, state, message);
 }
 
-/* Moves the item's reference rather than take another: a job thread counts nothing. */
-static struct token_run *hand_over(struct build_item *item, const struct token_run *run)
-{
-    struct token_run **from = run == item->made ? &item->made : &item->run;
-    struct token_run *handed = *from;
-    *from = NULL;
-    return handed;
-}
-
 static void append_ids(struct build *build, const struct ids *ids)
 {
     if (ids->n > 0)
@@ -280,7 +272,6 @@ static int step_end(struct build *build, struct build_item *item, struct walk *w
 {
     const struct entry *entry = item->entry;
     const struct token_run *run = NULL;
-    bool goes_on = build->resumes && item == &build->items[build->n - 1];
     if (adds_nothing(entry))
         return 0;
     if (entry->is_chat && walk->state.place != CHAT_AFTER_OPEN) {
@@ -294,11 +285,6 @@ static int step_end(struct build *build, struct build_item *item, struct walk *w
     append_ids(build, &entry->ids);
     pass_end(&walk->state, entry);
     walk->has_failed = entry->finish == GEN_ERROR;
-    if (goes_on) {
-        build->n_resumed = entry->ids.n;
-        build->opening = run != NULL ? hand_over(item, run) : NULL;
-        return 0; /* the character it began with is the one before it */
-    }
     walk->carry = entry->n_carry > 0 ? entry : NULL;
     return 0;
 }

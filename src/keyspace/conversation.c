@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "keyspace/group.h"
 
 int conversation_kind_of(const struct bytes *fields, int32_t n_fields, enum entry_kind *kind,
                          struct err *err)
@@ -64,12 +65,10 @@ static int finished(const struct entry *last, struct err *err)
 
 int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, struct err *err)
 {
-    size_t i = s->n;
-    while (i > 0 && stream_entry(s, i - 1)->kind == ENTRY_OTHER)
-        i--;
-    if (i == 0)
+    int64_t i = group_last_known(s);
+    if (i < 0)
         return err_set(err, "ERR the key holds nothing to go on with: GEN needs a prompt");
-    const struct entry *last = stream_entry(s, i - 1);
+    const struct entry *last = stream_entry(s, (size_t)i);
     *inside = false;
     *is_chat = conversation_has_messages(s);
     if (last->kind == ENTRY_MESSAGE) {
@@ -77,6 +76,9 @@ int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, 
             return finished(last, err);
         *inside = last->open;
     } else if (last->kind == ENTRY_END) {
+        struct end_group group;
+        group_at(s, (size_t)i, &group);
+        last = group.ends[0];
         if (last->finish == GEN_STOP)
             return finished(last, err);
         *inside = conversation_is_unfinished(last->finish);
@@ -111,6 +113,13 @@ static void put_number(struct field_list *list, const char *name, int64_t value)
     put_bytes(list, name, (struct bytes){text, len});
 }
 
+static void put_seed(struct field_list *list, uint64_t seed)
+{
+    char *text = list->numbers[list->n];
+    size_t len = (size_t)snprintf(text, sizeof list->numbers[0], "%llu", (unsigned long long)seed);
+    put_bytes(list, "seed", (struct bytes){text, len});
+}
+
 /* The order is that of COMMANDS, section 1: readers may rely on text first and finish next. */
 static void list_fields(struct field_list *list, const struct end_facts *facts)
 {
@@ -125,10 +134,8 @@ static void list_fields(struct field_list *list, const struct end_facts *facts)
         put_number(list, "cached", facts->n_cached);
         put_number(list, "generated", facts->n_generated);
     }
-    char *seed = list->numbers[list->n];
-    size_t len =
-        (size_t)snprintf(seed, sizeof list->numbers[0], "%llu", (unsigned long long)facts->seed);
-    put_bytes(list, "seed", (struct bytes){seed, len});
+    if (!facts->is_beam)
+        put_seed(list, facts->seed);
     if (facts->id.len > 0)
         put_bytes(list, "id", facts->id);
     if (facts->was_submitted) {
@@ -136,6 +143,8 @@ static void list_fields(struct field_list *list, const struct end_facts *facts)
         put_number(list, "prefill-ms", facts->prefill_ms);
         put_number(list, "decode-ms", facts->decode_ms);
     }
+    if (facts->tells_branch)
+        put_number(list, "branch", facts->branch);
     if (facts->logprobs.data != NULL)
         put_bytes(list, "logprobs", facts->logprobs);
     if (facts->prompt_logprobs.data != NULL)
@@ -155,6 +164,8 @@ struct entry *conversation_end_entry(struct stream_id id, const struct end_facts
     conversation_set_kind(entry, ENTRY_END);
     entry->is_chat = facts->is_chat;
     entry->finish = facts->finish;
+    entry->branch = facts->branch;
+    entry->group = facts->group;
     struct ids ids = {0};
     if (facts->n_ids > 0)
         ids_append(&ids, facts->ids, facts->n_ids);
@@ -164,6 +175,18 @@ struct entry *conversation_end_entry(struct stream_id id, const struct end_facts
     if (entry->n_carry > 0)
         memcpy(entry->carry, facts->unfinished.data, (size_t)entry->n_carry);
     return entry;
+}
+
+int64_t conversation_end_number(const struct entry *end, const char *name)
+{
+    int64_t value;
+    return parse_i64(entry_field(end, name), &value) ? value : 0;
+}
+
+uint64_t conversation_end_seed(const struct entry *end)
+{
+    uint64_t seed;
+    return parse_u64(entry_field(end, "seed"), &seed) ? seed : 0;
 }
 
 void conversation_cut(const struct tokenizer *t, const int32_t *ids, int32_t n_ids, size_t n_carry,

@@ -38,8 +38,15 @@ struct end_facts {
     int64_t queued_ms, prefill_ms, decode_ms;
     const char *error;
     struct bytes logprobs, prompt_logprobs; /* data NULL: nobody asked */
-    bool is_small;                          /* no text, no ids: of a size that is ours */
+    int32_t branch;
+    bool tells_branch;      /* GEN had N or BEAM: the field `branch` */
+    bool is_beam;           /* nothing was drawn: no seed */
+    struct stream_id group; /* of the entry */
+    bool is_small;          /* no text, no ids: of a size that is ours */
 };
+/* What a number of an end entry says; 0 when it has none. */
+int64_t conversation_end_number(const struct entry *end, const char *name);
+uint64_t conversation_end_seed(const struct entry *end);
 /* NULL when memory is gone, unless it is small. */
 struct entry *conversation_end_entry(struct stream_id id, const struct end_facts *facts);
 
@@ -65,25 +72,23 @@ struct build {
     struct build_item *items; /* [n] owns */
     int32_t n, cap;
     bool is_chat; /* an answer is opened after the last entry, if none is open */
-    bool resumes; /* the last entry is the answer that goes on */
     void (*done)(struct build *build); /* main thread, after a job */
     void *owner;
     /* what it makes */
     bool failed;
     struct err err;            /* with prefix */
     struct ids ids;            /* owns; the sequence */
-    int32_t n_resumed;         /* of ids, at the end: the answer that goes on */
     struct token_run *opening; /* shares; the ids that open the answer; NULL: none needed */
     char carry[4];             /* bytes of an unfinished character to be delivered first */
     int32_t n_carry;
 };
-/* prompt may be NULL. NULL when memory is gone. */
-struct build *build_new(const struct keyspace_config *config, const struct stream *s,
+/* Of entries [0, n) and then the prompt, which may be NULL. NULL when memory is gone. */
+struct build *build_new(const struct keyspace_config *config, const struct stream *s, size_t n,
                         struct entry *prompt);
 size_t build_bytes_to_tokenise(const struct build *build);
 void build_run(struct build *build);
-/* Called when the stream holds what it held at build_new, with the prompt at its end if there was
- * one: what was made goes into the slots. */
+/* Called when the stream holds the entries that it held at build_new, with the prompt at its end if
+ * there was one: what was made goes into the slots. */
 void build_install(struct build *build, struct stream *s);
 void build_free(struct build *build); /* accepts NULL */
 

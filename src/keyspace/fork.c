@@ -8,6 +8,10 @@
  *     source   user 1-0   [running: "The answer is"]         AT names an entry, or a piece of the
  *     child    user 1-0   end 2-0 "The answer is" forked     answer: the child's answer ends there
  *
+ * Of a generation with several branches a child holds one: branch 0 (or what goes on for it), or the
+ * one that BRANCH names or AT lies in. BRANCH is of the source's last generation; as with AT the
+ * child ends there, since what the source holds behind it answered to another branch.
+ *
  * All is prepared before anything is touched, so a refusal or missing memory leaves every key as it
  * was. A child's ids go on above the source's last, so a reader may follow it with the same cursor.
  * Main thread only. */
@@ -17,12 +21,16 @@
 #include "base/plant.h"
 #include "keyspace/generation.h"
 
-/* What the children will hold: entries [0, n) of the source, then a cut answer or none. */
+/* What the children will hold: entries [0, n) of the source, of those with `group` only `chosen`,
+ * then a cut answer or none. */
 struct branch {
     struct key *source;
     size_t n;
-    struct entry *end;         /* owns; NULL: none */
-    struct token_run *opening; /* borrows; of the answer */
+    struct stream_id group;     /* 0-0: none in particular */
+    const struct entry *chosen; /* borrows; NULL: none */
+    struct entry *end;          /* owns; NULL: none */
+    struct token_run *opening;  /* borrows; of the answer */
+    int32_t number;             /* of the running branch that is followed */
 };
 
 /* By a table: a client may name a hundred thousand. */
@@ -55,7 +63,8 @@ static int targets_are_free(struct keyspace *ks, const struct fork_request *r, s
 
 /* ---- the answer that the children hold ------------------------------------------------------ */
 
-static struct end_facts facts_of_running(const struct generation *g, const struct gen_view *view)
+static struct end_facts facts_of_running(const struct generation *g, int32_t branch,
+                                         const struct gen_view *view)
 {
     return (struct end_facts){
         .finish = GEN_FORKED,
@@ -73,10 +82,14 @@ static struct end_facts facts_of_running(const struct generation *g, const struc
         .queued_ms = view->queued_ms,
         .prefill_ms = view->prefill_ms,
         .decode_ms = view->decode_ms,
+        .branch = branch,
+        .tells_branch = g->given & GEN_HAS_LIST,
+        .is_beam = g->options.beam,
+        .group = g->attempt->group,
     };
 }
 
-static struct end_facts facts_of_ended(const struct key *key, const struct entry *end)
+static struct end_facts facts_of_ended(const struct entry *end)
 {
     return (struct end_facts){
         .finish = GEN_FORKED,
@@ -85,14 +98,16 @@ static struct end_facts facts_of_ended(const struct key *key, const struct entry
         .text = end->text,
         .ids = end->ids.data,
         .n_ids = end->ids.n,
-        .n_prompt = (int32_t)key->last.prompt,
-        .n_cached = (int32_t)key->last.cached,
-        .n_generated = (int32_t)key->last.generated,
-        .seed = key->attempt->seed,
+        .n_prompt = (int32_t)conversation_end_number(end, "prompt"),
+        .n_cached = (int32_t)conversation_end_number(end, "cached"),
+        .seed = conversation_end_seed(end),
         .id = entry_field(end, "id"),
-        .queued_ms = key->last.queued_ms,
-        .prefill_ms = key->last.prefill_ms,
-        .decode_ms = key->last.decode_ms,
+        .queued_ms = conversation_end_number(end, "queued-ms"),
+        .prefill_ms = conversation_end_number(end, "prefill-ms"),
+        .decode_ms = conversation_end_number(end, "decode-ms"),
+        .branch = end->branch,
+        .tells_branch = entry_field(end, "branch").data != NULL,
+        .group = end->group,
     };
 }
 
@@ -104,6 +119,8 @@ static int make_end(struct branch *branch, const struct end_facts *facts, struct
     branch->end = conversation_end_entry(id, facts);
     if (branch->end == NULL)
         return err_set(err, "OOM no memory for an answer of %zu bytes", facts->text.len);
+    branch->group = facts->group;
+    branch->chosen = branch->end;
     return 0;
 }
 
@@ -112,7 +129,7 @@ static int cut_at_piece(struct branch *branch, struct end_facts facts, const str
                         struct err *err)
 {
     const struct pieces *pieces = &branch->source->pieces;
-    size_t text_len = pieces->base + piece->text_end;
+    size_t text_len = pieces->branches[piece->branch].base + piece->text_end;
     struct ids ids = {0};
     if (text_len > facts.text.len)
         return err_set(err, "ERR AT names a piece of an answer that is gone");
@@ -131,67 +148,133 @@ static int cut_at_piece(struct branch *branch, struct end_facts facts, const str
 static int branch_at_piece(struct branch *branch, const struct piece *piece, struct err *err)
 {
     struct key *key = branch->source;
+    const struct entry *end = key->pieces.branches[piece->branch].end;
     branch->n = stream_find(key->stream, piece->id);
-    if (key->pieces.end != NULL) {
-        int64_t at = stream_index(key->stream, key->pieces.end->id);
+    branch->number = piece->branch;
+    if (end != NULL) {
+        int64_t at = stream_index(key->stream, end->id);
         branch->opening = at >= 0 ? stream_slot(key->stream, (size_t)at)->run : NULL;
-        return cut_at_piece(branch, facts_of_ended(key, key->pieces.end), piece, err);
+        return cut_at_piece(branch, facts_of_ended(end), piece, err);
     }
     struct gen_view view;
-    ASSERT(key->generation != NULL && key->generation->gen != NULL);
-    gen_view(key->generation->gen, &view);
-    branch->opening = key->generation->opening;
-    return cut_at_piece(branch, facts_of_running(key->generation, &view), piece, err);
+    const struct generation *g = key->generation;
+    ASSERT(g != NULL && g->gen != NULL);
+    gen_view_branch(g->gen, piece->branch, &view);
+    branch->opening = g->opening;
+    return cut_at_piece(branch, facts_of_running(g, piece->branch, &view), piece, err);
+}
+
+/* The answer ends with an end entry that stands. */
+static void branch_at_end(struct branch *branch, const struct entry *end)
+{
+    branch->group = end->group;
+    branch->chosen = end;
 }
 
 /* With nothing generated yet there is no answer to hold. */
-static int branch_running(struct branch *branch, struct err *err)
+static int branch_running(struct branch *branch, int32_t number, struct err *err)
 {
-    struct generation *g = branch->source->generation;
+    const struct generation *g = branch->source->generation;
     struct gen_view view;
-    if (g == NULL || g->gen == NULL)
+    if (g->gen == NULL)
         return 0;
-    gen_view(g->gen, &view);
+    if (g->branches[number].end != NULL) {
+        branch_at_end(branch, g->branches[number].end);
+        return 0;
+    }
+    engine_show_beam(g->gen, number);
+    gen_view_branch(g->gen, number, &view);
+    branch->group = g->attempt->group;
+    branch->number = number;
     if (view.n_ids == 0 || PLANTED(FORK_FORGETS))
         return 0;
-    struct end_facts facts = facts_of_running(g, &view);
+    struct end_facts facts = facts_of_running(g, number, &view);
     branch->opening = g->opening;
     return make_end(branch, &facts, err);
 }
 
-static int branch_make(struct branch *branch, const struct fork_request *r, struct err *err)
+static int branch_of_ended(struct branch *branch, int32_t number, struct err *err)
 {
     const struct stream *s = branch->source->stream;
-    branch->n = s->n;
-    if (!r->has_at)
-        return branch_running(branch, err);
-    int64_t at = stream_index(s, r->at);
-    if (at >= 0) {
-        branch->n = (size_t)at + !PLANTED(AT_EXCLUSIVE);
+    struct end_group group;
+    size_t at = s->n;
+    while (at > 0 && stream_entry(s, at - 1)->kind != ENTRY_END)
+        at--;
+    if (at == 0)
+        return err_set(err, "ERR BRANCH %d: the source holds no generation", number);
+    group_at(s, at - 1, &group);
+    for (int32_t i = 0; i < group.n; i++) {
+        if (group.ends[i]->branch != number)
+            continue;
+        branch_at_end(branch, group.ends[i]);
+        branch->n = at;
         return 0;
     }
-    const struct piece *piece = pieces_find(&branch->source->pieces, r->at);
+    return err_set(err,
+                   "ERR BRANCH %d: of the source's last generation %d branch%s, the last is number "
+                   "%d",
+                   number, group.n, group.n == 1 ? " stands" : "es stand",
+                   group.ends[group.n - 1]->branch);
+}
+
+static int branch_at_number(struct branch *branch, int32_t number, struct err *err)
+{
+    const struct generation *g = branch->source->generation;
+    if (g == NULL)
+        return branch_of_ended(branch, number, err);
+    if (number < g->n_branches)
+        return branch_running(branch, number, err);
+    return err_set(err, "ERR BRANCH %d: the generation that runs has %d, from 0 on", number,
+                   g->n_branches);
+}
+
+static int branch_at_id(struct branch *branch, struct stream_id id, struct err *err)
+{
+    const struct stream *s = branch->source->stream;
+    int64_t at = stream_index(s, id);
+    if (at >= 0) {
+        const struct entry *entry = stream_entry(s, (size_t)at);
+        branch->n = (size_t)at + !PLANTED(AT_EXCLUSIVE);
+        if (entry->kind == ENTRY_END)
+            branch_at_end(branch, entry);
+        return 0;
+    }
+    const struct piece *piece = pieces_find(&branch->source->pieces, id);
     if (piece != NULL)
         return branch_at_piece(branch, piece, err);
-    char id[STREAM_ID_TEXT];
-    stream_id_format(id, r->at);
-    return err_set(err, "ERR AT %s names neither an entry nor a live piece of the source", id);
+    char text[STREAM_ID_TEXT];
+    stream_id_format(text, id);
+    return err_set(err, "ERR AT %s names neither an entry nor a live piece of the source", text);
+}
+
+static int branch_make(struct branch *branch, const struct fork_request *r, struct err *err)
+{
+    branch->n = branch->source->stream->n;
+    if (r->has_at)
+        return branch_at_id(branch, r->at, err);
+    if (r->has_branch)
+        return branch_at_number(branch, r->branch, err);
+    return branch->source->generation != NULL ? branch_running(branch, 0, err) : 0;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
+/* The first child; the others are copies of it. */
 static struct stream *child_stream(const struct branch *branch)
 {
     struct stream *child = stream_copy(branch->source->stream, branch->n);
-    if (child == NULL || branch->end == NULL)
-        return child;
-    if (!stream_reserve(child, 1)) {
+    if (child == NULL)
+        return NULL;
+    if (branch->end != NULL && !stream_reserve(child, 1)) {
         stream_free(child);
         return NULL;
     }
-    stream_append(child, entry_take(branch->end));
-    if (branch->opening != NULL)
-        stream_slot(child, child->n - 1)->run = token_run_take(branch->opening);
+    if (branch->end != NULL) {
+        stream_append(child, entry_take(branch->end));
+        if (branch->opening != NULL)
+            stream_slot(child, child->n - 1)->run = token_run_take(branch->opening);
+    }
+    group_prune(child, branch->group, branch->chosen);
     return child;
 }
 
@@ -225,12 +308,15 @@ static int write_all(struct keyspace *ks, const struct branch *branch, const str
 {
     struct stream **children = xcalloc((size_t)r->n_targets, sizeof *children);
     int32_t n = 0;
-    while (n < r->n_targets && (children[n] = child_stream(branch)) != NULL)
+    while (n < r->n_targets &&
+           (children[n] =
+                n == 0 ? child_stream(branch) : stream_copy(children[0], children[0]->n)) != NULL)
         n++;
     bool has_all = n == r->n_targets;
     const struct generation *g = branch->source->generation;
     if (has_all && g != NULL && g->gen != NULL)
-        engine_publish(ks->config.engine, g->gen);
+        engine_publish_branch(ks->config.engine, g->gen, branch->number);
+    size_t n_entries = n > 0 ? children[0]->n : branch->n;
     for (int32_t i = 0; i < n; i++) {
         if (has_all)
             write_child(ks, branch, r, i, children[i]);
@@ -239,7 +325,7 @@ static int write_all(struct keyspace *ks, const struct branch *branch, const str
     }
     xfree(children);
     if (!has_all)
-        return err_set(err, "OOM no memory for %d copies of %zu entries", r->n_targets, branch->n);
+        return err_set(err, "OOM no memory for %d copies of %zu entries", r->n_targets, n_entries);
     return n;
 }
 

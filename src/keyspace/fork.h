@@ -12,6 +12,8 @@ struct fork_request {
     int32_t target_db;
     bool has_at;
     struct stream_id at; /* inclusive; an entry or a live piece */
+    bool has_branch;     /* not with has_at */
+    int32_t branch;      /* of the source's last generation, from 0 */
     bool replace;
 };
 /* Destinations written: all or 0 (source missing, or one exists without replace); -1: err. */

@@ -139,10 +139,45 @@ static void fit_max_tokens(struct generation *g)
 {
     if (g->given & GEN_HAS_MAX_TOKENS)
         return;
-    int64_t most =
-        engine_fit_max_tokens(g->ks->config.engine, g->build->ids.n - g->build->n_resumed);
+    int64_t most = engine_fit_group(g->ks->config.engine, g->build->ids.n, g->n_branches);
     if (most > 0 && most < g->options.max_tokens)
         g->options.max_tokens = most;
+}
+
+/* Where each branch of a group that is resumed goes on; NULL: all begin at the prompt's end, as
+ * beams do again. The caller frees. */
+static struct gen_start *starts_of(const struct generation *g)
+{
+    if (!g->resumes || g->options.beam)
+        return NULL;
+    struct gen_start *starts = xcalloc((size_t)g->n_branches, sizeof *starts);
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        const struct generation_branch *b = &g->branches[i];
+        starts[i].is_over = b->is_over;
+        starts[i].carry = (struct bytes){g->build->carry, (size_t)g->build->n_carry};
+        if (b->resumed != NULL) {
+            starts[i].ids = b->resumed->ids.data;
+            starts[i].n = b->resumed->ids.n;
+        }
+    }
+    return starts;
+}
+
+/* The limit may have been lowered since: what goes on must leave room for one more id. */
+static int check_resumed(const struct generation *g, struct err *err)
+{
+    int32_t n_context = g->ks->config.n_context, longest = 0;
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        const struct entry *resumed = g->branches[i].resumed;
+        if (resumed != NULL && resumed->ids.n > longest && !g->options.beam)
+            longest = resumed->ids.n;
+    }
+    if (g->build->ids.n + longest < n_context)
+        return 0;
+    return err_set(err,
+                   "ERR the conversation has at least %d tokens, the context holds %d with one to "
+                   "generate",
+                   g->build->ids.n + longest, n_context);
 }
 
 static int submit(struct generation *g, struct err *err)
@@ -152,40 +187,73 @@ static int submit(struct generation *g, struct err *err)
     const struct build *build = g->build;
     struct cache_namespace ns = namespace_of(g->ks, g->user);
     struct err why;
+    if (check_resumed(g, err) < 0)
+        return -1;
     fit_max_tokens(g);
     if (g->key->lineage == NULL)
         g->key->lineage = lineage_new();
+    struct gen_start *starts = starts_of(g);
     g->options.lineage = g->key->lineage;
+    g->options.starts = starts;
     enum submit_error refused =
-        engine_submit(g->ks->config.engine, &ns, build->ids.data, build->ids.n, build->n_resumed,
+        engine_submit(g->ks->config.engine, &ns, build->ids.data, build->ids.n, 0,
                       (struct bytes){build->carry, (size_t)build->n_carry}, &g->options,
                       &generation_events, g, &g->gen, &why);
+    g->options.starts = NULL;
+    xfree(starts);
     if (refused == SUBMIT_OK)
         return 0;
     return err_set(err, "%s %s", prefixes[refused], why.text);
 }
 
-/* The pieces of an answer that goes on stay as they are; where they have gone, the new ones begin
- * behind the text that is known. */
-static void resume_pieces(struct generation *g)
+/* The pieces of answers that go on stay as they are; where they have gone, the new ones begin behind
+ * the text that is known. Beams have none. */
+static void resume_pieces(struct generation *g, bool have_gone)
 {
     struct pieces *pieces = &g->key->pieces;
-    g->n_text = g->resumed->text.len;
     timer_stop(&g->ks->timers, &pieces->hold);
-    entry_put(pieces->end);
-    pieces->end = NULL;
-    if (pieces->n == 0) {
-        pieces->base = g->n_text;
-        pieces->n_carry = g->build->n_carry;
-        memcpy(pieces->carry, g->build->carry, sizeof pieces->carry);
+    if (have_gone)
+        pieces_open(g->key, g->n_branches);
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        struct generation_branch *b = &g->branches[i];
+        if (b->is_over)
+            continue;
+        b->n_text = g->options.beam ? 0 : b->resumed->text.len;
+        entry_put(pieces->branches[i].end);
+        pieces->branches[i].end = NULL;
+        if (have_gone)
+            pieces->branches[i].base = b->n_text;
     }
 }
 
 static void start_pieces(struct generation *g)
 {
     struct pieces *pieces = &g->key->pieces;
+    bool have_gone = pieces->n_branches != g->n_branches;
+    if (g->resumes)
+        resume_pieces(g, have_gone);
+    if (g->resumes && !have_gone)
+        return; /* they began as they did */
     pieces->n_carry = g->build->n_carry;
     memcpy(pieces->carry, g->build->carry, sizeof pieces->carry);
+}
+
+/* The orphaned entries leave; new ones of the same group take their places in the end. */
+static void take_out_resumed(struct generation *g)
+{
+    struct stream_id ids[ENGINE_MAX_BRANCHES];
+    size_t n = 0;
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        const struct entry *resumed = g->branches[i].resumed;
+        if (resumed == NULL)
+            continue;
+        g->attempt->group = resumed->group;
+        ids[n++] = resumed->id;
+    }
+    if (PLANTED(RESUME_DOUBLES))
+        return;
+    (void)stream_delete_all(g->key->stream, ids, n); /* they are there: the key was busy */
+    key_changed(g->key, KEY_EVENT_XDEL);
 }
 
 /* Called when the build is done: from here on all is short. */
@@ -194,25 +262,20 @@ static void go(struct generation *g)
     struct err err;
     struct stream *s = g->key->stream;
     struct build *build = g->build;
-    if (PLANTED(REFUSED_WRITES) && g->resumed == NULL)
+    if (PLANTED(REFUSED_WRITES) && !g->resumes)
         generation_begin(g);
     int rc = build->failed ? err_set(&err, "%s", build->err.text) : submit(g, &err);
     if (rc < 0) {
         generation_refuse(g, err.text);
         return;
     }
-    if (g->resumed != NULL && !PLANTED(RESUME_DOUBLES)) {
-        (void)stream_delete(s, g->resumed->id); /* it is there: the key was busy */
-        key_changed(g->key, KEY_EVENT_XDEL);
-    }
     generation_begin(g);
+    if (g->resumes)
+        take_out_resumed(g);
     build_install(build, s);
     g->opening = build->opening;
     build->opening = NULL;
-    if (g->resumed != NULL)
-        resume_pieces(g);
-    else
-        start_pieces(g);
+    start_pieces(g);
     g->build = NULL;
     build_free(build);
 }
@@ -270,33 +333,45 @@ struct arrival {
     struct key *key;         /* NULL: there is none yet */
 };
 
-static void start(struct arrival *a, struct intake *intake, struct entry *resumed)
+/* Its orphaned branches go on; a beam is searched anew. */
+static void take_resumed(struct generation *g, const struct end_group *resumed)
+{
+    g->resumes = true;
+    g->options.seed = g->key->attempt->seed;
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        struct generation_branch *b = &g->branches[i];
+        struct entry *end = resumed->ends[i];
+        b->is_over = end->finish != GEN_ORPHANED && !g->options.beam;
+        *(b->is_over ? &b->end : &b->resumed) = entry_take(end);
+    }
+}
+
+static void start(struct arrival *a, struct intake *intake, const struct end_group *resumed)
 {
     struct err err;
     struct key *key = a->key ? a->key : keys_create(a->ks, a->db, a->name);
     struct generation *g = generation_new(key, a->attempt, a->request);
     g->prompt = intake->prompt;
     g->is_chat = intake->is_chat;
-    if (resumed != NULL) {
-        g->resumed = entry_take(resumed);
-        g->options.seed = key->attempt->seed;
-    }
+    if (resumed != NULL)
+        take_resumed(g, resumed);
     waiter_attach(g, a->waiter, a->request->block_ms);
     if (has_ids_left(key->stream, &err) < 0) {
         generation_refuse(g, err.text);
         return;
     }
-    if (!stream_reserve(key->stream, 2)) { /* prompt and end: nothing else is written meanwhile */
-        generation_refuse(g, "OOM no memory for two more entries");
+    /* Prompt and ends: nothing else is written meanwhile. */
+    if (!stream_reserve(key->stream, 1 + (size_t)g->n_branches)) {
+        generation_refuse(g, "OOM no memory for more entries");
         return;
     }
-    g->build = build_new(&a->ks->config, key->stream, g->prompt);
+    g->build =
+        build_new(&a->ks->config, key->stream, resumed ? resumed->from : key->stream->n, g->prompt);
     if (g->build == NULL) {
         generation_refuse(g, "OOM no memory to walk the entries of the key");
         return;
     }
     g->build->is_chat = g->is_chat;
-    g->build->resumes = resumed != NULL;
     tokenise(g, a->request->in_multi);
 }
 
@@ -313,9 +388,11 @@ static void start_new(struct arrival *a)
 
 static void resume(struct arrival *a)
 {
-    struct entry *end = stream_entry(a->key->stream, (size_t)key_last_known(a->key));
-    struct intake intake = {.is_chat = end->is_chat};
-    start(a, &intake, end);
+    const struct attempt *before = a->key->attempt;
+    struct end_group ends;
+    ASSERT(retry_ends(a->key, before->end_id, before->n_branches, &ends)); /* it was judged so */
+    struct intake intake = {.is_chat = ends.ends[0]->is_chat};
+    start(a, &intake, &ends);
 }
 
 static void attach(struct arrival *a)
@@ -346,9 +423,10 @@ static void deliver(struct arrival *a)
         waiter_answer_id(a->waiter, attempt->after);
         return;
     }
+    struct end_group ends;
+    ASSERT(retry_ends(a->key, attempt->end_id, attempt->n_branches, &ends)); /* it was judged so */
     attempt_set_delivered(attempt);
-    waiter_answer_end(a->waiter, a->key,
-                      stream_entry(a->key->stream, (size_t)key_last_known(a->key)), false);
+    waiter_answer_end(a->waiter, a->key, &ends);
 }
 
 /* From the end entry that carries the ID, whoever was told of it before. */
@@ -359,17 +437,21 @@ static void replay(struct arrival *a)
         waiter_answer_id(a->waiter, found->after);
         return;
     }
+    struct end_group ends;
+    ASSERT(retry_ends(a->key, found->end_id, found->n_ends, &ends)); /* they were found */
     if (a->key->attempt != NULL)
-        attempt_note_read(a->key->attempt, found->end_id);
-    size_t at = (size_t)stream_index(a->key->stream, found->end_id); /* it stands: it was found */
-    waiter_answer_end(a->waiter, a->key, stream_entry(a->key->stream, at), false);
+        attempt_note_read(a->key->attempt, ends.ends[0]);
+    waiter_answer_end(a->waiter, a->key, &ends);
 }
 
 static void refuse_misused(struct arrival *a)
 {
     struct err err;
     char id[STREAM_ID_TEXT], token[64];
-    stream_id_format(id, retry_find(a->key, a->attempt)->end_id);
+    const struct replay *found = retry_find(a->key, a->attempt);
+    struct end_group ends;
+    ASSERT(retry_ends(a->key, found->end_id, found->n_ends, &ends)); /* they were found */
+    stream_id_format(id, ends.ends[0]->id);
     (void)err_set(&err,
                   "ERR ID '%s' stands in entry %s for other arguments: every action needs an ID of "
                   "its own",
@@ -389,6 +471,7 @@ void keys_generate(struct keyspace *ks, int32_t db, struct bytes name,
     gen_waiter_init(waiter);
     waiter->ks = ks;
     waiter->with_info = request->with_info;
+    waiter->is_list = request->given & GEN_HAS_LIST;
     waiter->wants_id = request->async || request->in_multi;
     if (ks->config.engine == NULL || ks->is_shutting_down) {
         waiter_answer_error(waiter, ks->is_shutting_down ? "ERR the server is shutting down"
@@ -421,13 +504,22 @@ int32_t keys_n_generating(const struct keyspace *ks)
     return ks->n_generations;
 }
 
+/* All of what the branches made; the rest is the same for all, or of the first that goes on. */
 static void info_of_running(const struct generation *g, struct gen_info *info)
 {
-    struct gen_view view;
+    struct gen_view view = {0};
+    int64_t generated = 0;
     info->state = "queued";
     if (g->gen == NULL)
         return;
-    gen_view(g->gen, &view);
+    for (int32_t i = g->n_branches - 1; i >= 0; i--) {
+        struct gen_view one;
+        gen_view_branch(g->gen, i, &one);
+        const struct generation_branch *b = &g->branches[i];
+        if (i == g->n_branches - 1 || (one.finish == GEN_NONE && !b->is_over))
+            view = one;
+        generated += b->is_over ? conversation_end_number(b->end, "generated") : one.n_generated;
+    }
     *info = (struct gen_info){
         .state = view.running ? "running" : "queued",
         .finish = info->finish,
@@ -435,7 +527,7 @@ static void info_of_running(const struct generation *g, struct gen_info *info)
         .prompt = view.n_prompt,
         .cached = view.n_cached,
         .computed = view.n_computed,
-        .generated = view.n_generated,
+        .generated = generated,
         .queued_ms = view.queued_ms,
         .prefill_ms = view.prefill_ms,
         .decode_ms = view.decode_ms,
@@ -499,7 +591,7 @@ struct gen_probe *gen_probe_begin(struct keyspace *ks, int32_t db, uint64_t user
         return err_null(err, "ERR no model is loaded");
     if (check_size(&ks->config, prompt, err) < 0 || plan_prompt(ks, s, &request, &intake, err) < 0)
         return NULL;
-    struct build *build = build_new(&ks->config, s, intake.prompt);
+    struct build *build = build_new(&ks->config, s, s->n, intake.prompt);
     if (build == NULL) {
         entry_put(intake.prompt);
         return err_null(err, "OOM no memory to walk the entries of the key");

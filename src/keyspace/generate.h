@@ -16,17 +16,17 @@
 
 enum gen_answer_kind {
     GEN_ANSWER_ID,      /* ASYNC, and every GEN inside MULTI: read after this id */
-    GEN_ANSWER_TEXT,    /* finish stop or length */
-    GEN_ANSWER_ENTRY,   /* WITHINFO: the end entry, whatever the finish */
+    GEN_ANSWER_TEXT,    /* finish stop or length: the text of each end entry */
+    GEN_ANSWER_ENTRY,   /* WITHINFO: the end entries, whatever the finish */
     GEN_ANSWER_ERROR,   /* text with its prefix */
-    GEN_ANSWER_TIMEOUT, /* BLOCK is over: null ($-1; *-1 with WITHINFO in RESP2) */
+    GEN_ANSWER_TIMEOUT, /* BLOCK is over: null ($-1; *-1 with WITHINFO, N or BEAM in RESP2) */
 };
 struct gen_answer {
     enum gen_answer_kind kind;
     struct stream_id id;       /* ID */
-    struct bytes text;         /* TEXT; borrowed for the call */
-    const struct entry *entry; /* ENTRY; borrowed for the call */
-    const char *error;         /* ERROR; borrowed for the call */
+    struct entry *const *ends; /* TEXT, ENTRY: [n_ends] by branch; borrowed for the call */
+    int32_t n_ends;
+    const char *error; /* ERROR; borrowed for the call */
 };
 
 /* A client that waits for the end of a generation. Embedded in the server's client; must have left
@@ -36,13 +36,13 @@ struct gen_answer {
 struct gen_waiter {
     void (*answer)(struct gen_waiter *waiter, const struct gen_answer *answer);
     void *owner;
-    bool with_info;
     /* The rest is the keyspace's. */
+    bool with_info;
+    bool is_list; /* GEN had N or BEAM: the answer is an array, also of one */
     struct keyspace *ks;
     struct generation *generation; /* borrowed; NULL: it has ended, or the waiter has left */
     struct attempt *attempt;       /* shares; on the ready list: whose end it is told */
-    struct entry *end;             /* shares; on the ready list: the end entry, or NULL */
-    char *error;                   /* owns; on the ready list: the error, or NULL */
+    struct outcome *outcome;       /* shares; on the ready list: what it is told */
     bool wants_id;                 /* is answered as soon as the engine has accepted */
     struct list node;              /* in the generation's list, or in the ready list */
     struct timer timer;            /* BLOCK */
@@ -57,7 +57,10 @@ enum { /* which options were given */
        GEN_HAS_TEMPERATURE = 2,
        GEN_HAS_SEED = 4,
        GEN_HAS_LOGPROBS = 8,
+       GEN_HAS_N = 16,
+       GEN_HAS_BEAM = 32,
        GEN_HAS_PROMPT_LOGPROBS = 64,
+       GEN_HAS_LIST = GEN_HAS_N | GEN_HAS_BEAM, /* the answer is an array */
 };
 /* All pointers are borrowed for the call. */
 struct gen_request {
@@ -78,7 +81,7 @@ struct gen_request {
     int32_t block_arg; /* index in args of the word BLOCK; 0: none. It and its value do not
                           make another request */
 };
-/* The waiter's answer, owner and with_info are set. Answers inside the call where it can. */
+/* The waiter's answer and owner are set. Answers inside the call where it can. */
 void keys_generate(struct keyspace *ks, int32_t db, struct bytes name,
                    const struct gen_request *request, struct gen_waiter *waiter);
 

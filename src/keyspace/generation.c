@@ -1,12 +1,15 @@
-/* generation.c - the life of an accepted GEN: pieces, the end entry, stopping at any stage.
+/* generation.c - the life of an accepted GEN: pieces, the end entries, stopping at any stage.
  *
- *     arrived ──build──▶ begun (prompt stands) ──engine──▶ pieces ... end entry ──▶ freed
+ *     arrived ──build──▶ begun (prompt stands) ──engine──▶ pieces ... end entries ──▶ freed
  *        └ refused: nothing was written          └ refused (inside MULTI): an error entry
  *
  * Text comes out of the engine a token at a time. The first portion becomes a piece at once, the
  * others wait until piece-interval has passed, the rest leaves with the end whatever the interval:
- * readers see a steady flow, and a fast model does not write a thousand fragments a second. Main
- * thread only. */
+ * readers see a steady flow, and a fast model does not write a thousand fragments a second.
+ *
+ * With N or BEAM each branch has its own flow and its own end entry, written when it ends, in
+ * whatever order; the generation is over, and its clients are told, behind the last. Main thread
+ * only. */
 #include "keyspace/generation.h"
 
 #include <string.h>
@@ -54,6 +57,29 @@ static void free_options(struct gen_options *o)
 
 static void interval_is_over(struct timer *timer);
 
+static void open_branches(struct generation *g)
+{
+    g->n_branches = g->attempt->n_branches;
+    g->branches = xcalloc((size_t)g->n_branches, sizeof *g->branches);
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        g->branches[i].generation = g;
+        g->branches[i].number = i;
+        g->branches[i].piece_timer.fire = interval_is_over;
+    }
+}
+
+static void free_branches(struct generation *g)
+{
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        struct generation_branch *b = &g->branches[i];
+        timer_stop(&g->ks->timers, &b->piece_timer);
+        str_free(&b->held);
+        entry_put(b->resumed);
+        entry_put(b->end);
+    }
+    xfree(g->branches);
+}
+
 static void nobody_came(struct timer *timer)
 {
     (void)generation_stop(LIST_ITEM(timer, struct generation, orphan), GEN_ORPHANED);
@@ -71,11 +97,11 @@ struct generation *generation_new(struct key *key, struct attempt *attempt,
     g->given = request->given;
     g->user = request->user;
     g->orphan.fire = nobody_came;
-    g->piece_timer.fire = interval_is_over;
     list_init(&g->waiters);
     list_push_back(&g->ks->generations, &g->node);
     g->ks->n_generations++;
     copy_options(g, request);
+    open_branches(g);
     return g;
 }
 
@@ -96,16 +122,14 @@ static void generation_free(struct generation *g)
     ASSERT(list_is_empty(&g->waiters) && g->gen == NULL);
     drop_build(g);
     timer_stop(&g->ks->timers, &g->orphan);
-    timer_stop(&g->ks->timers, &g->piece_timer);
+    free_branches(g);
     list_remove(&g->node);
     g->ks->n_generations--;
     g->key->generation = NULL;
     entry_put(g->prompt);
-    entry_put(g->resumed);
     token_run_put(g->opening);
     attempt_put(g->attempt);
     free_options(&g->options);
-    str_free(&g->held);
     xfree(g);
 }
 
@@ -123,9 +147,10 @@ void generation_begin(struct generation *g)
         key_append(key, g->prompt);
         g->prompt = NULL;
     }
-    if (g->resumed == NULL) {
+    attempt->group = key->stream->last_id;
+    if (!g->resumes) {
         attempt->after = key->stream->last_id;
-        pieces_clear(key);
+        pieces_open(key, g->n_branches);
     } else { /* its readers go on behind the pieces that they know */
         attempt->after = key->attempt->after;
     }
@@ -137,30 +162,32 @@ void generation_begin(struct generation *g)
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
-static void show_held(struct generation *g)
+static void show_held(struct generation_branch *b)
 {
-    timer_stop(&g->ks->timers, &g->piece_timer);
-    pieces_add(g->key, bytes_of(&g->held));
-    str_clear(&g->held);
-    g->has_shown = true;
-    g->shown_us = clock_now_us();
+    struct generation *g = b->generation;
+    timer_stop(&g->ks->timers, &b->piece_timer);
+    pieces_add(g->key, b->number, bytes_of(&b->held));
+    str_clear(&b->held);
+    b->has_shown = true;
+    b->shown_us = clock_now_us();
 }
 
 static void interval_is_over(struct timer *timer)
 {
-    show_held(LIST_ITEM(timer, struct generation, piece_timer));
+    show_held(LIST_ITEM(timer, struct generation_branch, piece_timer));
 }
 
 static void on_output(void *owner, const struct gen_output *output)
 {
     struct generation *g = owner;
-    int64_t due_us = g->shown_us + g->ks->config.piece_interval_ms * 1000;
-    str_append(&g->held, output->text.data, output->text.len);
-    g->n_text += output->text.len;
-    if (!g->has_shown || due_us <= clock_now_us())
-        show_held(g);
-    else if (!timer_is_running(&g->piece_timer))
-        timer_start(&g->ks->timers, &g->piece_timer, due_us);
+    struct generation_branch *b = &g->branches[output->branch];
+    int64_t due_us = b->shown_us + g->ks->config.piece_interval_ms * 1000;
+    str_append(&b->held, output->text.data, output->text.len);
+    b->n_text += output->text.len;
+    if (!b->has_shown || due_us <= clock_now_us())
+        show_held(b);
+    else if (!timer_is_running(&b->piece_timer))
+        timer_start(&g->ks->timers, &b->piece_timer, due_us);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -182,41 +209,71 @@ static struct entry *end_entry(struct stream_id id, const struct end_facts *fact
     return conversation_end_entry(id, &poor);
 }
 
-static void note_last(struct key *key, const struct end_facts *facts)
+/* What is the same for all is taken from a branch that ended now; a branch that had ended before
+ * counts with what it made. */
+static void note_last(const struct generation *g)
 {
-    key->last = (struct gen_info){
-        .finish = gen_finish_name(facts->finish),
-        .prompt = facts->n_prompt,
-        .cached = facts->n_cached,
-        .computed = facts->was_submitted ? facts->n_prompt - facts->n_cached : 0,
-        .generated = facts->n_generated,
-        .queued_ms = facts->queued_ms,
-        .prefill_ms = facts->prefill_ms,
-        .decode_ms = facts->decode_ms,
-    };
+    struct gen_info info = {.finish = gen_finish_name(g->attempt->finish)};
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        const struct generation_branch *b = &g->branches[i];
+        int64_t decode_ms = conversation_end_number(b->end, "decode-ms");
+        info.generated += conversation_end_number(b->end, "generated");
+        if (b->is_over)
+            continue;
+        info.prompt = conversation_end_number(b->end, "prompt");
+        info.cached = conversation_end_number(b->end, "cached");
+        info.queued_ms = conversation_end_number(b->end, "queued-ms");
+        info.prefill_ms = conversation_end_number(b->end, "prefill-ms");
+        info.decode_ms = decode_ms > info.decode_ms ? decode_ms : info.decode_ms;
+    }
+    info.computed = info.prompt - info.cached;
+    g->key->last = info;
 }
 
-/* Writes the end entry, tells everybody, frees the generation. */
-static void end_with(struct generation *g, const struct end_facts *facts)
+/* Writes the end entry of a branch. facts: branch, group and what is the request's are filled in
+ * here. */
+static void end_branch(struct generation *g, int32_t branch, struct end_facts *facts)
 {
+    struct generation_branch *b = &g->branches[branch];
     struct key *key = g->key;
-    struct attempt *attempt = g->attempt;
     struct stream_id id;
-    if (g->held.len > 0 && !PLANTED(PIECE_LOST))
-        show_held(g);
+    if (b->held.len > 0 && !PLANTED(PIECE_LOST))
+        show_held(b);
+    facts->is_chat = g->is_chat;
+    facts->seed = g->options.seed;
+    facts->id = bytes_of(&g->attempt->token);
+    facts->branch = branch;
+    facts->tells_branch = g->given & GEN_HAS_LIST;
+    facts->is_beam = g->options.beam;
+    facts->group = g->attempt->group;
     ASSERT(keyspace_next_id(g->ks, key->stream, &id)); /* 2^32 were left */
-    struct entry *end = end_entry(id, facts);
-    key_append(key, end);
+    b->end = entry_take(end_entry(id, facts));
+    key_append(key, b->end);
     if (g->opening != NULL)
         stream_slot(key->stream, key->stream->n - 1)->run = token_run_take(g->opening);
-    attempt->end_id = id;
-    attempt->finish = end->finish;
-    retry_keep(key, attempt);
-    note_last(key, facts);
-    if (key->pieces.end ==
-        NULL) /* else one that was to resume was refused: they stay the old ones */
-        pieces_close(key, end);
-    waiters_hand_end(g, end);
+    pieces_close(key, branch, b->end);
+}
+
+/* The whole is what one of its branches is that did not end by itself; else what branch 0 is. */
+static enum gen_finish finish_of(const struct generation *g)
+{
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        enum gen_finish finish = g->branches[i].end->finish;
+        if (finish != GEN_STOP && finish != GEN_LENGTH)
+            return finish;
+    }
+    return g->branches[0].end->finish;
+}
+
+/* Called behind the end of the last branch: tells everybody, frees the generation. */
+static void end_all(struct generation *g)
+{
+    struct key *key = g->key;
+    attempt_end(g->attempt, key->stream->last_id, finish_of(g));
+    retry_keep(key, g->attempt);
+    note_last(g);
+    pieces_hold(key);
+    waiters_hand_end(g);
     generation_free(g);
     key_changed(key, KEY_EVENT_GEN_END);
 }
@@ -225,12 +282,11 @@ static void on_end(void *owner, const struct gen_end *end)
 {
     struct generation *g = owner;
     struct str logprobs = {0}, prompt_logprobs = {0};
-    g->gen = NULL;
-    if (end->text.len > g->n_text)
-        str_append(&g->held, end->text.data + g->n_text, end->text.len - g->n_text);
+    struct generation_branch *b = &g->branches[end->branch];
+    if (end->text.len > b->n_text && !g->options.beam)
+        str_append(&b->held, end->text.data + b->n_text, end->text.len - b->n_text);
     struct end_facts facts = {
         .finish = end->finish,
-        .is_chat = g->is_chat,
         .was_submitted = true,
         .text = end->text,
         .matched = end->matched,
@@ -240,8 +296,6 @@ static void on_end(void *owner, const struct gen_end *end)
         .n_prompt = end->n_prompt,
         .n_cached = end->n_cached,
         .n_generated = end->n_generated,
-        .seed = g->options.seed,
-        .id = bytes_of(&g->attempt->token),
         .queued_ms = end->queued_ms,
         .prefill_ms = end->prefill_ms,
         .decode_ms = end->decode_ms,
@@ -252,24 +306,27 @@ static void on_end(void *owner, const struct gen_end *end)
     };
     if (facts.text.data == NULL)
         facts.text = BYTES("");
-    end_with(g, &facts);
+    end_branch(g, end->branch, &facts);
     str_free(&logprobs);
     str_free(&prompt_logprobs);
+    if (!end->is_last)
+        return;
+    g->gen = NULL;
+    end_all(g);
 }
 
 const struct gen_events generation_events = {.output = on_output, .end = on_end};
 
+/* The engine never had it. What it was to resume stays, and is not of its group. */
 static void end_unsubmitted(struct generation *g, enum gen_finish finish, const char *error)
 {
-    struct end_facts facts = {
-        .finish = finish,
-        .is_chat = g->is_chat,
-        .text = BYTES(""),
-        .seed = g->options.seed,
-        .id = bytes_of(&g->attempt->token),
-        .error = error,
-    };
-    end_with(g, &facts);
+    for (int32_t i = 0; i < g->n_branches; i++) {
+        struct end_facts facts = {.finish = finish, .text = BYTES(""), .error = error};
+        entry_put(g->branches[i].end);
+        g->branches[i].is_over = false;
+        end_branch(g, i, &facts);
+    }
+    end_all(g);
 }
 
 void generation_refuse(struct generation *g, const char *error)
@@ -289,7 +346,7 @@ bool generation_stop(struct generation *g, enum gen_finish finish)
 {
     if (g->gen != NULL) {
         struct attempt *attempt = attempt_take(g->attempt);
-        engine_cancel(g->ks->config.engine, g->gen, finish); /* on_end frees g */
+        engine_cancel(g->ks->config.engine, g->gen, finish); /* the last on_end frees g */
         bool did = attempt->finish == finish;
         attempt_put(attempt);
         return did;

@@ -7,6 +7,20 @@
 #include "keyspace/keyspace.h"
 #include "keyspace/retry.h"
 
+/* One branch of it. */
+struct generation_branch {
+    struct generation *generation; /* borrows; whose array it is in */
+    int32_t number;
+    struct str held;  /* owns; text that no piece has shown yet */
+    size_t n_text;    /* bytes of the answer so far, held ones too */
+    bool has_shown;   /* a piece has left */
+    int64_t shown_us; /* when the last one left */
+    struct timer piece_timer;
+    struct entry *resumed; /* shares; the orphaned end entry that goes on; NULL: none */
+    struct entry *end;     /* shares; its end entry; NULL: it goes on */
+    bool is_over;          /* it ended before this attempt, which resumes others of the group */
+};
+
 /* Owned by its key, from the arrival of a GEN that is new (or resumes) until its end entry stands,
  * or until it is refused. `gen` and the engine's callbacks point to each other in between. */
 struct generation {
@@ -23,13 +37,10 @@ struct generation {
     bool is_chat;
     bool has_begun;    /* the prompt stands, ASYNC has its id: from here on an end entry is due */
     bool key_is_going; /* answer now, and say so */
-    struct entry *resumed;     /* shares; the orphaned end entry that goes on; NULL: none */
-    struct token_run *opening; /* shares; becomes the end entry's run */
-    struct str held;           /* owns; text that no piece has shown yet */
-    size_t n_text;             /* bytes of the answer so far, held ones too */
-    bool has_shown;            /* a piece has left */
-    int64_t shown_us;          /* when the last one left */
-    struct timer piece_timer;
+    bool resumes;      /* end entries of an orphan go on */
+    struct token_run *opening;          /* shares; becomes the end entries' run */
+    struct generation_branch *branches; /* [n_branches] owns */
+    int32_t n_branches;
     struct timer orphan; /* runs while nobody waits, unless it belongs to nobody */
     struct list waiters; /* of struct gen_waiter.node */
 };
@@ -49,10 +60,9 @@ bool generation_stop(struct generation *g, enum gen_finish finish);
 void waiter_attach(struct generation *g, struct gen_waiter *waiter, int64_t block_ms);
 void waiter_answer_error(struct gen_waiter *waiter, const char *error);
 void waiter_answer_id(struct gen_waiter *waiter, struct stream_id id);
-void waiter_answer_end(struct gen_waiter *waiter, struct key *key, struct entry *end,
-                       bool key_is_going);
+void waiter_answer_end(struct gen_waiter *waiter, struct key *key, const struct end_group *ends);
 void waiters_answer_id(struct generation *g);                       /* those who want it */
 void waiters_answer_error(struct generation *g, const char *error); /* all */
-void waiters_hand_end(struct generation *g, struct entry *end);     /* all, to the ready list */
+void waiters_hand_end(struct generation *g);                        /* all, to the ready list */
 
 #endif

@@ -7,6 +7,7 @@
  * Main thread only. */
 #include "keyspace/keyspace.h"
 
+#include <stdio.h>
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/plant.h"
@@ -36,14 +37,6 @@ void key_append(struct key *key, struct entry *entry)
     key->used_us = clock_now_us();
     key_changed(key, KEY_EVENT_XADD);
     watch_signal(key, entry->id);
-}
-
-int64_t key_last_known(const struct key *key)
-{
-    int64_t i = (int64_t)key->stream->n - 1;
-    while (i >= 0 && stream_entry(key->stream, (size_t)i)->kind == ENTRY_OTHER)
-        i--;
-    return i;
 }
 
 /* ---- XADD ----------------------------------------------------------------------------------- */
@@ -178,7 +171,7 @@ static void show(struct key *key, const struct entry *entry, entry_visit visit, 
 {
     struct read_entry seen = read_entry_of(entry);
     if (entry->kind == ENTRY_END && key->attempt != NULL)
-        attempt_note_read(key->attempt, entry->id);
+        attempt_note_read(key->attempt, entry);
     visit(arg, &seen);
 }
 
@@ -200,9 +193,12 @@ int64_t keys_range(struct key *key, struct stream_id low, struct stream_id high,
 static void show_piece(const struct pieces *pieces, int32_t i, entry_visit visit, void *arg)
 {
     const struct piece *piece = &pieces->items[i];
-    struct bytes fields[2] = {
-        BYTES("piece"), {pieces->text.data + piece->text_at, piece->text_end - piece->text_at}};
-    struct read_entry seen = {piece->id, fields, 1};
+    char branch[12];
+    size_t n = (size_t)snprintf(branch, sizeof branch, "%d", piece->branch);
+    const char *text = pieces->branches[piece->branch].text.data + piece->text_at;
+    struct bytes fields[4] = {
+        BYTES("piece"), {text, piece->text_end - piece->text_at}, BYTES("branch"), {branch, n}};
+    struct read_entry seen = {piece->id, fields, pieces->n_branches > 1 ? 2 : 1};
     visit(arg, &seen);
 }
 

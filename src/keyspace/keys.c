@@ -314,8 +314,7 @@ const char *key_encoding_name(const struct key *key)
 
 size_t key_memory_bytes(const struct key *key)
 {
-    return sizeof *key + key->name.cap + stream_bytes(key->stream) + key->pieces.text.cap +
-           (size_t)key->pieces.cap * sizeof *key->pieces.items +
+    return sizeof *key + key->name.cap + stream_bytes(key->stream) + key->pieces.n_bytes +
            (key->attempt ? key->attempt->identity.cap : 0) +
            (size_t)key->replays_cap * sizeof *key->replays;
 }

@@ -139,7 +139,8 @@ struct set_id {
 int keys_set_id(struct keyspace *ks, int32_t db, struct bytes name, const struct set_id *set,
                 struct err *err);
 
-/* What a reader sees: an entry, or a piece (one field, "piece"). Borrowed for the call. */
+/* What a reader sees: an entry, or a piece (its text in "piece"; of several branches also
+ * "branch"). Borrowed for the call. */
 struct read_entry {
     struct stream_id id;
     const struct bytes *fields; /* [2 * n_fields] */

@@ -48,16 +48,23 @@ struct removed {
 /* A few generated tokens that only XREAD sees. */
 struct piece {
     struct stream_id id;
-    size_t text_at, text_end; /* in pieces.text */
+    int32_t branch;
+    size_t text_at, text_end; /* in the branch's text */
+};
+/* Those of one branch. */
+struct pieces_branch {
+    struct str text;   /* owns; all joined: with `base`, the end entry's text in the end */
+    size_t base;       /* bytes of that text before the first piece: a resumed answer's */
+    struct entry *end; /* shares; NULL while it generates */
 };
 /* The live overlay of a key's last generation. */
 struct pieces {
-    struct str text;     /* owns; all pieces joined: with `base`, the end entry's text in the end */
-    size_t base;         /* bytes of that text before the first piece: a resumed answer's */
-    struct piece *items; /* [n] owns */
+    struct pieces_branch *branches; /* [n_branches] owns */
+    int32_t n_branches;             /* 0: there was none, or they are gone */
+    struct piece *items;            /* [n] owns; of all branches, by id */
     int32_t n, cap;
-    struct entry *end; /* shares; NULL while it generates */
-    char carry[4];     /* bytes that the text began with and its ids do not hold */
+    size_t n_bytes; /* held by all of it */
+    char carry[4];  /* bytes that each text began with and its ids do not hold */
     int32_t n_carry;
     struct timer hold; /* from the end on */
 };
@@ -118,8 +125,6 @@ void keyspace_discard_stream(struct keyspace *ks, struct stream *stream);
 bool keyspace_next_id(struct keyspace *ks, const struct stream *stream, struct stream_id *id);
 /* A new durable entry: it is visible, and readers are told. Room must be reserved. Hands over. */
 void key_append(struct key *key, struct entry *entry);
-/* The last entry that means something to the model; -1: none. */
-int64_t key_last_known(const struct key *key);
 int key_refuse_busy(const struct key *key,
                     struct err *err); /* -1 with BUSYKEY while it generates */
 /* The name for an error text: printable, cut after 40 bytes. */
@@ -133,8 +138,10 @@ void key_changed(struct key *key, enum key_event event);
 
 /* pieces.c */
 void pieces_clear(struct key *key);
-void pieces_add(struct key *key, struct bytes text);
-void pieces_close(struct key *key, struct entry *end);
+void pieces_open(struct key *key, int32_t n_branches);
+void pieces_add(struct key *key, int32_t branch, struct bytes text);
+void pieces_close(struct key *key, int32_t branch, struct entry *end);
+void pieces_hold(struct key *key);
 int32_t pieces_above(const struct pieces *pieces, struct stream_id after);
 const struct piece *pieces_find(const struct pieces *pieces, struct stream_id id); /* or NULL */
 

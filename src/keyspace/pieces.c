@@ -8,9 +8,10 @@
  *     stream   text 5-0 ........................ end 9-4
  *     pieces            9-1 "Hel"  9-2 "lo"  9-3 "!"
  *
- * One string holds all text; a piece is a range of it, and FORK AT needs just that range. They live
- * until the key's next generation starts, or 60 s after the end: long enough for a reader between
- * two polls. Main thread only. */
+ * One string a branch holds all its text; a piece is a range of it, and FORK AT needs just that
+ * range. Pieces of several branches stand mixed, as they came. They live until the key's next
+ * generation starts, or 60 s after the end: long enough for a reader between two polls. Main thread
+ * only. */
 #include "keyspace/keyspace.h"
 
 #include "base/clock.h"
@@ -21,9 +22,14 @@ static void hold_is_over(struct timer *timer)
     pieces_clear(LIST_ITEM(timer, struct key, pieces.hold));
 }
 
-static ptrdiff_t pieces_bytes(const struct pieces *pieces)
+/* Called after everything that may have changed what they hold. */
+static void count_bytes(struct pieces *pieces)
 {
-    return (ptrdiff_t)(pieces->text.cap + (size_t)pieces->cap * sizeof *pieces->items);
+    size_t n_bytes = (size_t)pieces->cap * sizeof *pieces->items;
+    for (int32_t i = 0; i < pieces->n_branches; i++)
+        n_bytes += sizeof *pieces->branches + pieces->branches[i].text.cap;
+    mem_count(MEM_KEY, (ptrdiff_t)n_bytes - (ptrdiff_t)pieces->n_bytes);
+    pieces->n_bytes = n_bytes;
 }
 
 /* Called when the key's next generation starts, when the hold is over, and when the key goes. */
@@ -31,40 +37,60 @@ void pieces_clear(struct key *key)
 {
     struct pieces *pieces = &key->pieces;
     timer_stop(&key->ks->timers, &pieces->hold);
-    mem_count(MEM_KEY, -pieces_bytes(pieces));
-    str_free(&pieces->text);
+    mem_count(MEM_KEY, -(ptrdiff_t)pieces->n_bytes);
+    for (int32_t i = 0; i < pieces->n_branches; i++) {
+        str_free(&pieces->branches[i].text);
+        entry_put(pieces->branches[i].end);
+    }
+    xfree(pieces->branches);
     xfree(pieces->items);
-    entry_put(pieces->end);
     *pieces = (struct pieces){0};
+}
+
+/* Called when a generation starts. */
+void pieces_open(struct key *key, int32_t n_branches)
+{
+    struct pieces *pieces = &key->pieces;
+    pieces_clear(key);
+    pieces->branches = xcalloc((size_t)n_branches, sizeof *pieces->branches);
+    pieces->n_branches = n_branches;
+    count_bytes(pieces);
 }
 
 /* Called with text that is whole characters. A key without ids left shows no more pieces; the end
  * entry has its id from the 2^32 that were there when the GEN was accepted. */
-void pieces_add(struct key *key, struct bytes text)
+void pieces_add(struct key *key, int32_t branch, struct bytes text)
 {
     struct pieces *pieces = &key->pieces;
+    struct str *all = &pieces->branches[branch].text;
     struct stream_id id;
     if (text.len == 0 || !keyspace_next_id(key->ks, key->stream, &id))
         return;
-    ptrdiff_t before = pieces_bytes(pieces);
     if (pieces->n == pieces->cap) {
         pieces->cap = pieces->cap ? pieces->cap * 2 : 16;
         pieces->items = xrealloc(pieces->items, (size_t)pieces->cap * sizeof *pieces->items);
     }
-    size_t at = pieces->text.len;
-    str_append(&pieces->text, text.data, text.len);
-    pieces->items[pieces->n++] = (struct piece){id, at, pieces->text.len};
-    mem_count(MEM_KEY, pieces_bytes(pieces) - before);
+    size_t at = all->len;
+    str_append(all, text.data, text.len);
+    pieces->items[pieces->n++] = (struct piece){id, branch, at, all->len};
+    count_bytes(pieces);
     key->stream->last_id = id;
     watch_signal(key, id);
 }
 
-/* Called when the end entry stands: from here on the pieces are kept for a while. */
-void pieces_close(struct key *key, struct entry *end)
+/* Called when the end entry of a branch stands. */
+void pieces_close(struct key *key, int32_t branch, struct entry *end)
 {
     struct pieces *pieces = &key->pieces;
-    entry_put(pieces->end);
-    pieces->end = entry_take(end);
+    if (branch >= pieces->n_branches || pieces->branches[branch].end != NULL)
+        return; /* one that was to resume was refused: they stay the old ones */
+    pieces->branches[branch].end = entry_take(end);
+}
+
+/* Called behind the last end: from here on the pieces are kept for a while. */
+void pieces_hold(struct key *key)
+{
+    struct pieces *pieces = &key->pieces;
     pieces->hold.fire = hold_is_over;
     timer_start(&key->ks->timers, &pieces->hold, clock_now_us() + KEYSPACE_MEMORY_US);
 }

@@ -12,6 +12,11 @@
  *       with ID, and the entry that carries it stands        replay; ASYNC: id   error: names it
  *       with ID, and that entry is gone, or there was none   new                 new
  *
+ * With N or BEAM "its entry" is the end entries of all branches: they must all stand, and the last
+ * thing in the key is one of them; the state of the whole is `orphaned` when a branch is. Then those
+ * that had finished keep their entries, the others go on from theirs; beams, which tell the same
+ * story again, are searched anew. Told is who was told of any of them.
+ *
  * The first line that fits counts: an orphan with ID is resumed while its entry is the last, and
  * answered from there (CANCELLED) when something stands after it. "Any other GEN" with another ID,
  * or without, is what the lines above say. An ID is the client's word for "this is one action", for
@@ -70,6 +75,7 @@ struct attempt *attempt_new(uint64_t user, int32_t db, const struct gen_request 
     struct attempt *attempt = xcalloc(1, sizeof *attempt);
     struct str *identity = &attempt->identity;
     attempt->refs = 1;
+    attempt->n_branches = request->options.n_branches > 1 ? request->options.n_branches : 1;
     str_append(identity, &user, sizeof user);
     str_append(identity, &db, sizeof db);
     for (int32_t i = 0; i < request->n_args; i++) {
@@ -117,20 +123,38 @@ void attempt_set_delivered(struct attempt *attempt)
         identity_free(attempt);
 }
 
-void attempt_note_read(struct attempt *attempt, struct stream_id id)
+void attempt_note_read(struct attempt *attempt, const struct entry *end)
 {
-    if (PLANTED(READ_UNHEARD))
+    if (PLANTED(READ_UNHEARD) || stream_id_compare(attempt->group, end->group) != 0)
         return;
-    if (attempt->finish != GEN_NONE && stream_id_compare(attempt->end_id, id) == 0)
+    if (attempt->finish != GEN_NONE)
+        attempt_set_delivered(attempt);
+    else
+        attempt->is_read = true;
+}
+
+void attempt_end(struct attempt *attempt, struct stream_id end_id, enum gen_finish finish)
+{
+    attempt->end_id = end_id;
+    attempt->finish = finish;
+    if (attempt->is_read)
         attempt_set_delivered(attempt);
 }
 
 /* ---- ID ------------------------------------------------------------------------------------- */
 
-static const struct entry *entry_of(const struct key *key, const struct replay *replay)
+bool retry_ends(const struct key *key, struct stream_id end_id, int32_t n, struct end_group *group)
 {
-    int64_t at = stream_index(key->stream, replay->end_id);
-    return at >= 0 ? stream_entry(key->stream, (size_t)at) : NULL;
+    int64_t at = stream_index(key->stream, end_id);
+    if (at < 0)
+        return false;
+    group_at(key->stream, (size_t)at, group);
+    return group->n == n;
+}
+
+static bool stands(const struct key *key, const struct replay *replay, struct end_group *group)
+{
+    return retry_ends(key, replay->end_id, replay->n_ends, group);
 }
 
 static ptrdiff_t replays_bytes(const struct key *key)
@@ -142,9 +166,10 @@ static ptrdiff_t replays_bytes(const struct key *key)
  * it, so that the next look at all of them is far. */
 static void make_room(struct key *key)
 {
+    struct end_group group;
     int32_t n = 0;
     for (int32_t i = 0; i < key->n_replays; i++)
-        if (entry_of(key, &key->replays[i]) != NULL)
+        if (stands(key, &key->replays[i], &group))
             key->replays[n++] = key->replays[i];
     key->n_replays = n;
     if (n < key->replays_cap / 2)
@@ -172,18 +197,18 @@ void retry_keep(struct key *key, const struct attempt *attempt)
     struct replay *replay = &key->replays[key->n_replays++];
     *replay = attempt->replay;
     replay->end_id = attempt->end_id;
+    replay->n_ends = attempt->n_branches;
     replay->after = attempt->after;
 }
 
 /* The newest first: it is the one that is asked for again. */
 const struct replay *retry_find(const struct key *key, const struct attempt *attempt)
 {
+    struct end_group group;
     for (int32_t i = key->n_replays - 1; i >= 0 && attempt->token.len > 0; i--) {
         const struct replay *replay = &key->replays[i];
-        if (replay->scope != attempt->replay.scope)
-            continue;
-        const struct entry *end = entry_of(key, replay);
-        if (end != NULL && bytes_equal(entry_field(end, "id"), bytes_of(&attempt->token)))
+        if (replay->scope == attempt->replay.scope && stands(key, replay, &group) &&
+            bytes_equal(entry_field(group.ends[0], "id"), bytes_of(&attempt->token)))
             return replay;
     }
     return NULL;
@@ -201,10 +226,13 @@ static enum retry_verdict judge_id(const struct key *key, const struct attempt *
 
 /* ---- the table above ------------------------------------------------------------------------ */
 
-static bool is_last(const struct key *key, struct stream_id end_id)
+static bool is_last(const struct key *key, const struct attempt *before)
 {
-    int64_t last = key_last_known(key);
-    return last >= 0 && stream_id_compare(stream_entry(key->stream, (size_t)last)->id, end_id) == 0;
+    struct end_group group;
+    int64_t last = group_last_known(key->stream);
+    return last >= 0 &&
+           stream_id_compare(stream_entry(key->stream, (size_t)last)->id, before->end_id) == 0 &&
+           retry_ends(key, before->end_id, before->n_branches, &group);
 }
 
 enum retry_verdict retry_judge(const struct key *key, const struct attempt *attempt)
@@ -216,7 +244,7 @@ enum retry_verdict retry_judge(const struct key *key, const struct attempt *atte
     if (key == NULL)
         return RETRY_NEW;
     const struct attempt *before = key->attempt;
-    if (before == NULL || !attempt_equal(before, attempt) || !is_last(key, before->end_id))
+    if (before == NULL || !attempt_equal(before, attempt) || !is_last(key, before))
         return judge_id(key, attempt);
     if (before->finish == GEN_ORPHANED)
         return RETRY_RESUME;

@@ -328,28 +328,34 @@ bool stream_delete(struct stream *s, struct stream_id id)
     return true;
 }
 
+size_t stream_drop(struct stream *s, const bool *is_gone)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (is_gone[i])
+            slot_put(stream_slot(s, i));
+        else
+            *stream_slot(s, at++) = *stream_slot(s, i);
+    }
+    size_t n_gone = s->n - at;
+    s->n = at;
+    return n_gone;
+}
+
 /* Marked first and closed up once: XDEL of many ids costs one pass, not one each. */
 size_t stream_delete_all(struct stream *s, const struct stream_id *ids, size_t n)
 {
     if (n == 1)
         return stream_delete(s, ids[0]);
     bool *is_gone = xcalloc(s->n + 1, sizeof *is_gone);
-    size_t n_gone = 0, at = 0;
     for (size_t i = 0; i < n; i++) {
         int64_t where = stream_index(s, ids[i]);
-        if (where < 0 || is_gone[where])
+        if (where < 0)
             continue;
         is_gone[where] = true;
         note_deleted(s, ids[i]);
-        n_gone++;
     }
-    for (size_t i = 0; i < s->n && n_gone > 0; i++) {
-        if (is_gone[i])
-            slot_put(stream_slot(s, i));
-        else
-            *stream_slot(s, at++) = *stream_slot(s, i);
-    }
-    s->n -= n_gone;
+    size_t n_gone = stream_drop(s, is_gone);
     xfree(is_gone);
     return n_gone;
 }

@@ -50,6 +50,9 @@ struct entry {
     bool is_chat;           /* END: an answer to a chat (role and content), else raw text */
     bool has_ids;           /* ids is valid (TEXT: made, or given with IDS; END: always) */
     enum gen_finish finish; /* END */
+    int32_t branch;         /* END: of its generation */
+    struct stream_id
+        group;      /* END: names its generation; all its branches have the same (group.h) */
     struct ids ids; /* owns; TEXT and END: the ids of the text alone, without template marks */
     char carry[4];  /* END: bytes of an unfinished character that ids hold and text does not */
     int32_t n_carry;
@@ -126,6 +129,8 @@ void stream_append(struct stream *s, struct entry *entry);
 bool stream_delete(struct stream *s, struct stream_id id);
 /* The same for many in one pass; the number that were there. */
 size_t stream_delete_all(struct stream *s, const struct stream_id *ids, size_t n);
+/* Entries with is_gone [n] vanish as if they had never been; the number of them. */
+size_t stream_drop(struct stream *s, const bool *is_gone);
 
 enum trim_kind { TRIM_NONE, TRIM_MAXLEN, TRIM_MINID };
 struct stream_trim {

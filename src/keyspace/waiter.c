@@ -1,11 +1,12 @@
 /* waiter.c - clients that wait for a generation: attaching, leaving, BLOCK, and what they are told.
  *
- *     attached (generation set) ──end──▶ ready (end or error set) ──turn──▶ answered
+ *     attached (generation set) ──end──▶ ready (outcome set) ──turn──▶ answered
  *        │  └──────── BLOCK is over, the client is gone ────────┐ │
  *        └ the last one leaves: the orphan clock starts         └─┴──▶ left
  *
  * Only a waiter that was really answered makes an answer delivered: who leaves the ready list
- * before leaves it undelivered, for the same GEN to fetch. Main thread only. */
+ * before leaves it undelivered, for the same GEN to fetch. What they are told is made once: the
+ * outcome, which all of them share. Main thread only. */
 #include "keyspace/generation.h"
 
 #include <stdio.h>
@@ -18,8 +19,7 @@ void gen_waiter_init(struct gen_waiter *waiter)
     waiter->ks = NULL;
     waiter->generation = NULL;
     waiter->attempt = NULL;
-    waiter->end = NULL;
-    waiter->error = NULL;
+    waiter->outcome = NULL;
     waiter->wants_id = false;
     list_init(&waiter->node);
     waiter->timer = (struct timer){0};
@@ -30,18 +30,93 @@ bool gen_waiter_is_waiting(const struct gen_waiter *waiter)
     return waiter->node.next != NULL && !list_is_empty(&waiter->node);
 }
 
+/* ---- outcomes ------------------------------------------------------------------------------- */
+
+/* The end of a generation as it is told, also when its entries have been deleted meanwhile. */
+struct outcome {
+    int32_t refs;
+    char *error; /* owns; NULL: none */
+    int32_t n;
+    struct entry *ends[]; /* [n] shares; by branch */
+};
+
+/* How each finish is told to who waits without WITHINFO; no prefix: as the text. */
+static const struct {
+    const char *prefix, *what;
+} told[GEN_N_FINISHES] = {
+    [GEN_DEADLINE] = {"TIMEDOUT", "reached its deadline"},
+    [GEN_CANCELLED] = {"CANCELLED", "was cancelled"},
+    [GEN_FORKED] = {"CANCELLED", "was left by a fork"},
+    [GEN_ORPHANED] = {"CANCELLED", "was given up, since nobody waited for it"},
+    [GEN_ERROR] = {"GENFAILED", "failed"},
+};
+
+/* Of the first branch whose finish is an error, NULL when none is. The caller frees. */
+static char *error_text(struct bytes name, struct entry *const *ends, int32_t n, bool key_is_going)
+{
+    char quoted[64], id[STREAM_ID_TEXT];
+    struct str text = {0};
+    int32_t i = 0;
+    while (i < n && told[ends[i]->finish].prefix == NULL)
+        i++;
+    if (i == n)
+        return NULL;
+    const struct entry *end = ends[i];
+    stream_id_format(id, end->id);
+    str_printf(&text, "%s the generation on '%s' %s", told[end->finish].prefix,
+               key_quoted(quoted, name), told[end->finish].what);
+    if (n > 1)
+        str_printf(&text, " in branch %d of %d", end->branch, n);
+    if (key_is_going)
+        str_printf(&text, " and the key is gone (its end entry was %s)", id);
+    else
+        str_printf(&text, "; entry %s has what it made", id);
+    struct bytes why = entry_field(end, "error");
+    if (end->finish == GEN_ERROR && why.data != NULL)
+        str_printf(&text, ": %.*s", (int)why.len, why.data);
+    return text.data;
+}
+
+static struct outcome *outcome_new(struct key *key, struct entry *const *ends, int32_t n,
+                                   bool key_is_going)
+{
+    struct outcome *outcome = xcalloc(1, sizeof *outcome + (size_t)n * sizeof *outcome->ends);
+    outcome->refs = 1;
+    outcome->error = error_text(bytes_of(&key->name), ends, n, key_is_going);
+    outcome->n = n;
+    for (int32_t i = 0; i < n; i++)
+        outcome->ends[i] = entry_take(ends[i]);
+    return outcome;
+}
+
+static struct outcome *outcome_take(struct outcome *outcome)
+{
+    outcome->refs++;
+    return outcome;
+}
+
+static void outcome_put(struct outcome *outcome)
+{
+    if (outcome == NULL || --outcome->refs > 0)
+        return;
+    for (int32_t i = 0; i < outcome->n; i++)
+        entry_put(outcome->ends[i]);
+    xfree(outcome->error);
+    xfree(outcome);
+}
+
+/* ---- attaching and leaving ------------------------------------------------------------------ */
+
 /* Off every list, nothing owned any more. */
 static void detach(struct gen_waiter *waiter)
 {
     list_remove(&waiter->node);
     timer_stop(&waiter->ks->timers, &waiter->timer);
     attempt_put(waiter->attempt);
-    entry_put(waiter->end);
-    xfree(waiter->error);
+    outcome_put(waiter->outcome);
     waiter->generation = NULL;
     waiter->attempt = NULL;
-    waiter->end = NULL;
-    waiter->error = NULL;
+    waiter->outcome = NULL;
 }
 
 void gen_waiter_leave(struct gen_waiter *waiter)
@@ -90,73 +165,36 @@ void waiter_answer_id(struct gen_waiter *waiter, struct stream_id id)
     waiter->answer(waiter, &answer);
 }
 
-/* How each finish is told to who waits without WITHINFO; no prefix: as the text. */
-static const struct {
-    const char *prefix, *what;
-} told[GEN_N_FINISHES] = {
-    [GEN_DEADLINE] = {"TIMEDOUT", "reached its deadline"},
-    [GEN_CANCELLED] = {"CANCELLED", "was cancelled"},
-    [GEN_FORKED] = {"CANCELLED", "was left by a fork"},
-    [GEN_ORPHANED] = {"CANCELLED", "was given up, since nobody waited for it"},
-    [GEN_ERROR] = {"GENFAILED", "failed"},
-};
-
-/* NULL when the finish is no error. The caller frees. */
-static char *error_text(struct bytes name, const struct entry *end, bool key_is_going)
+/* It has left all lists; the outcome stays the caller's. */
+static void tell(struct gen_waiter *waiter, const struct outcome *outcome)
 {
-    char quoted[64], id[STREAM_ID_TEXT];
-    struct str text = {0};
-    if (told[end->finish].prefix == NULL)
-        return NULL;
-    stream_id_format(id, end->id);
-    str_printf(&text, "%s the generation on '%s' %s", told[end->finish].prefix,
-               key_quoted(quoted, name), told[end->finish].what);
-    if (key_is_going)
-        str_printf(&text, " and the key is gone (its end entry was %s)", id);
-    else
-        str_printf(&text, "; entry %s has what it made", id);
-    struct bytes why = entry_field(end, "error");
-    if (end->finish == GEN_ERROR && why.data != NULL)
-        str_printf(&text, ": %.*s", (int)why.len, why.data);
-    return text.data;
-}
-
-/* Answers from an end entry. It has left all lists; end and error stay the caller's. */
-static void tell(struct gen_waiter *waiter, const struct entry *end, const char *error)
-{
-    struct gen_answer answer = {.kind = GEN_ANSWER_TEXT, .text = end->text};
+    struct gen_answer answer = {
+        .kind = GEN_ANSWER_TEXT, .ends = outcome->ends, .n_ends = outcome->n};
     if (waiter->with_info) {
         answer.kind = GEN_ANSWER_ENTRY;
-        answer.entry = end;
-    } else if (error != NULL) {
+    } else if (outcome->error != NULL) {
         answer.kind = GEN_ANSWER_ERROR;
-        answer.error = error;
+        answer.error = outcome->error;
     }
     waiter->answer(waiter, &answer);
 }
 
-void waiter_answer_end(struct gen_waiter *waiter, struct key *key, struct entry *end,
-                       bool key_is_going)
+void waiter_answer_end(struct gen_waiter *waiter, struct key *key, const struct end_group *ends)
 {
-    char *error = error_text(bytes_of(&key->name), end, key_is_going);
-    entry_take(end);
-    tell(waiter, end, error);
-    entry_put(end);
-    xfree(error);
+    struct outcome *outcome = outcome_new(key, ends->ends, ends->n, false);
+    tell(waiter, outcome);
+    outcome_put(outcome);
 }
 
 static void serve_first(struct list *ready)
 {
     struct gen_waiter *waiter = LIST_FIRST(ready, struct gen_waiter, node);
-    struct entry *end = waiter->end;
-    char *error = waiter->error;
-    waiter->end = NULL;
-    waiter->error = NULL;
+    struct outcome *outcome = waiter->outcome;
+    waiter->outcome = NULL;
     attempt_set_delivered(waiter->attempt);
     detach(waiter);
-    tell(waiter, end, error);
-    entry_put(end);
-    xfree(error);
+    tell(waiter, outcome);
+    outcome_put(outcome);
 }
 
 bool waiters_serve_ready(struct keyspace *ks, int64_t until_us)
@@ -198,22 +236,28 @@ void waiters_answer_error(struct generation *g, const char *error)
     }
 }
 
-/* Called when the end entry stands. When the key is going, there is no later: they are served now.
+/* Called when all end entries stand. When the key is going, there is no later: they are served now.
  */
-void waiters_hand_end(struct generation *g, struct entry *end)
+void waiters_hand_end(struct generation *g)
 {
     struct list now, *ready = g->key_is_going ? &now : &g->ks->ready_waiters;
+    struct entry *ends[ENGINE_MAX_BRANCHES];
     list_init(&now);
+    if (list_is_empty(&g->waiters))
+        return;
+    for (int32_t i = 0; i < g->n_branches; i++)
+        ends[i] = g->branches[i].end;
+    struct outcome *outcome = outcome_new(g->key, ends, g->n_branches, g->key_is_going);
     while (!list_is_empty(&g->waiters)) {
         struct gen_waiter *waiter = LIST_FIRST(&g->waiters, struct gen_waiter, node);
         list_remove(&waiter->node);
         timer_stop(&g->ks->timers, &waiter->timer);
         waiter->generation = NULL;
         waiter->attempt = attempt_take(g->attempt);
-        waiter->end = entry_take(end);
-        waiter->error = error_text(bytes_of(&g->key->name), end, g->key_is_going);
+        waiter->outcome = outcome_take(outcome);
         list_push_back(ready, &waiter->node);
     }
+    outcome_put(outcome);
     while (!list_is_empty(&now))
         serve_first(&now);
 }

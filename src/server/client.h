@@ -71,7 +71,7 @@ struct client {
 
     size_t counted_bytes; /* of its buffers, in server->client_bytes */
     enum client_block blocked;
-    bool blocked_info; /* GEN WITHINFO: a null is then *-1 */
+    bool blocked_info; /* GEN WITHINFO, N or BEAM: a null is then *-1 */
     struct gen_waiter waiter;
     struct reader reader_wait;
     struct xread *xread; /* owns; what a blocked XREAD asked for */

@@ -22,6 +22,20 @@ static int targets_end(const struct request *q)
     return i;
 }
 
+static bool parse_branch(struct client *c, struct bytes text, struct fork_request *fork)
+{
+    int64_t value;
+    if (!parse_i64(text, &value) || value < 0 || value >= ENGINE_MAX_BRANCHES) {
+        reply_error(&c->reply, "ERR FORK BRANCH must be an integer from 0 to %d, not '%.*s'",
+                    ENGINE_MAX_BRANCHES - 1,
+                    (int)(text.len < REPLY_ECHO_MAX ? text.len : REPLY_ECHO_MAX), text.data);
+        return false;
+    }
+    fork->has_branch = true;
+    fork->branch = (int32_t)value;
+    return true;
+}
+
 static bool parse(struct client *c, const struct request *q, struct fork_request *fork)
 {
     int i = targets_end(q);
@@ -33,9 +47,13 @@ static bool parse(struct client *c, const struct request *q, struct fork_request
         return false;
     }
     for (; i < q->n_args; i++) {
+        bool has_value = i + 1 < q->n_args && !fork->has_at && !fork->has_branch;
         if (bytes_equal_nocase(q->args[i], "replace") && !fork->replace) {
             fork->replace = true;
-        } else if (bytes_equal_nocase(q->args[i], "at") && !fork->has_at && i + 1 < q->n_args) {
+        } else if (bytes_equal_nocase(q->args[i], "branch") && has_value) {
+            if (!parse_branch(c, q->args[++i], fork))
+                return false;
+        } else if (bytes_equal_nocase(q->args[i], "at") && has_value) {
             fork->has_at = true;
             if (!stream_id_parse(q->args[++i], 0, &fork->at)) {
                 reply_error(&c->reply,
@@ -79,7 +97,7 @@ const struct command cmd_fork_table[] = {
      .group = "generation", .since = "0.1.0",
      .complexity = "O(N) with N being the number of entries, for each destination",
      .summary = "Branches a conversation without copying or computing anything.",
-     .syntax = "source:key destination:key... [AT entry-id] [REPLACE]",
+     .syntax = "source:key destination:key... [<where: AT entry-id|BRANCH i:integer>] [REPLACE]",
      .run = run_fork, .keys = find_keys},
     {.name = NULL},
 };

@@ -9,6 +9,21 @@
 #include "server/server.h"
 #include "server/stream_reply.h"
 
+/* One end entry, or with N and BEAM an array of them. */
+static void reply_ends(struct client *c, const struct gen_answer *answer)
+{
+    struct reply *r = &c->reply;
+    if (c->waiter.is_list)
+        reply_array(r, answer->n_ends);
+    for (int32_t i = 0; i < answer->n_ends; i++) {
+        struct read_entry entry = read_entry_of(answer->ends[i]);
+        if (answer->kind == GEN_ANSWER_ENTRY)
+            reply_entry(r, &entry);
+        else
+            reply_bulk(r, answer->ends[i]->text);
+    }
+}
+
 static void reply_answer(struct client *c, const struct gen_answer *answer)
 {
     struct reply *r = &c->reply;
@@ -17,13 +32,9 @@ static void reply_answer(struct client *c, const struct gen_answer *answer)
         reply_stream_id(r, answer->id);
         break;
     case GEN_ANSWER_TEXT:
-        reply_bulk(r, answer->text);
+    case GEN_ANSWER_ENTRY:
+        reply_ends(c, answer);
         break;
-    case GEN_ANSWER_ENTRY: {
-        struct read_entry entry = read_entry_of(answer->entry);
-        reply_entry(r, &entry);
-        break;
-    }
     case GEN_ANSWER_ERROR:
         reply_error_bytes(r, bytes_from(answer->error));
         break;
@@ -68,7 +79,7 @@ static void run_gen(struct client *c, const struct request *q)
     p.request.in_multi = c->in_exec;
     c->waiter.answer = on_answer;
     c->waiter.owner = c;
-    c->waiter.with_info = c->blocked_info = p.request.with_info;
+    c->blocked_info = p.request.with_info || (p.request.given & GEN_HAS_LIST);
     keys_generate(s->keys, c->db, q->args[1], &p.request, &c->waiter);
     if (gen_waiter_is_waiting(&c->waiter))
         c->blocked = BLOCK_GEN;

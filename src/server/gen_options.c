@@ -50,6 +50,8 @@ struct row {
 // clang-format off
 static const struct row rows[] = {
     {"AS",        1, KIND_TEXT,  REQUEST(role),         0, 0, false, false, 0},
+    {"N",         1, KIND_INT32, OPTION(n_branches),    1, ENGINE_MAX_BRANCHES, false, false, GEN_HAS_N},
+    {"BEAM",      1, KIND_INT32, OPTION(n_branches),    1, ENGINE_MAX_BEAM, false, false, GEN_HAS_BEAM},
     {"MAXTOKENS", 1, KIND_INT,   OPTION(max_tokens),    1, INT32_MAX, false, false, GEN_HAS_MAX_TOKENS},
     {"TEMP",      1, KIND_REAL,  OPTION(temperature),   0, 100, false, false, GEN_HAS_TEMPERATURE},
     {"TOPK",      1, KIND_INT32, OPTION(top_k),         0, VOCABULARY, false, false, 0},
@@ -61,6 +63,8 @@ static const struct row rows[] = {
     {"SEED",      1, KIND_SEED,  OPTION(seed),          0, 0, false, false, GEN_HAS_SEED},
     {"STOP",      1, KIND_STOP,  0,                     0, 0, false, true, 0},
     {"BIAS",      2, KIND_BIAS,  0,                     -1000, 1000, false, true, 0},
+    {"LENPENALTY", 1, KIND_REAL, OPTION(length_penalty), -10, 10, false, false, 0},
+    {"EARLYSTOP", 0, KIND_FLAG,  OPTION(early_stop),    0, 0, false, false, 0},
     {"LOGPROBS",  1, KIND_INT32, OPTION(n_logprobs),    0, ENGINE_MAX_LOGPROBS, false, false, GEN_HAS_LOGPROBS},
     {"PROMPTLOGPROBS", 1, KIND_INT32, OPTION(n_prompt_logprobs), 0, ENGINE_MAX_LOGPROBS, false, false, GEN_HAS_PROMPT_LOGPROBS},
     {"PRIORITY",  1, KIND_INT32, OPTION(priority),      -100, 100, false, false, 0},
@@ -74,6 +78,7 @@ static const struct row rows[] = {
 };
 // clang-format on
 enum { N_ROWS = sizeof rows / sizeof *rows };
+_Static_assert(N_ROWS <= 32, "a bit each in `seen`");
 
 const char *gen_option_name(int i)
 {
@@ -230,13 +235,39 @@ static int parse_option(struct gen_parse *p, const struct request *q, int *i, ui
                        row->n_values == 1 ? "" : "s");
     *seen |= bit;
     p->request.given |= row->given;
-    if (row->at == REQUEST(block_ms)) {
-        p->has_block = true;
+    if (row->at == REQUEST(block_ms))
         p->request.block_arg = *i - 1; /* as an index into what stands from the key on */
-    }
     if (set_row(p, row, &q->args[*i + 1], n_vocab, err) < 0)
         return -1;
     *i += 1 + row->n_values;
+    return 0;
+}
+
+/* Beams draw nothing, and only they have a score. */
+static const struct {
+    const char *name, *other;
+    bool needs; /* other must stand beside; else it must not */
+} pairs[] = {
+    {"BLOCK", "ASYNC", false}, {"BEAM", "N", false},          {"BEAM", "TEMP", false},
+    {"BEAM", "TOPK", false},   {"BEAM", "TOPP", false},       {"BEAM", "MINP", false},
+    {"BEAM", "SEED", false},   {"LENPENALTY", "BEAM", true}, {"EARLYSTOP", "BEAM", true},
+};
+
+static bool has_row(uint32_t seen, const char *name)
+{
+    return seen & (1u << (find_row(bytes_from(name)) - rows));
+}
+
+static int check_pairs(uint32_t seen, struct err *err)
+{
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        if (!has_row(seen, pairs[i].name) || has_row(seen, pairs[i].other) == pairs[i].needs)
+            continue;
+        return pairs[i].needs ? err_set(err, "ERR GEN %s is for %s only", pairs[i].name,
+                                        pairs[i].other)
+                              : err_set(err, "ERR GEN %s and %s exclude each other", pairs[i].name,
+                                        pairs[i].other);
+    }
     return 0;
 }
 
@@ -253,8 +284,9 @@ int gen_parse(struct gen_parse *p, const struct request *q, int32_t n_vocab, str
     for (int i = 3; i < q->n_args;)
         if (parse_option(p, q, &i, &seen, n_vocab, err) < 0)
             return -1;
-    if (p->has_block && r->async)
-        return err_set(err, "ERR GEN BLOCK and ASYNC exclude each other");
+    if (check_pairs(seen, err) < 0)
+        return -1;
+    r->options.beam = r->given & GEN_HAS_BEAM;
     r->options.stops = p->stops;
     r->options.n_stops = p->n_stops;
     r->options.bias = p->bias;

@@ -14,7 +14,6 @@ struct gen_parse {
     struct bytes *stops;    /* [n_stops] owns the array, borrows the texts */
     struct plan_bias *bias; /* [n_bias] owns */
     int32_t n_stops, n_bias, n_bias_given;
-    bool has_block;
 };
 
 /* GEN key [prompt] [option ...]. n_vocab bounds ids and TOPK. -1: err, with its prefix. */
@@ -23,10 +22,12 @@ void gen_parse_free(struct gen_parse *p);
 
 /* The syntax line of GEN, made of the same options; a test compares it with the table. */
 #define GEN_SYNTAX                                                                                 \
-    "key:key [prompt [AS role] [MAXTOKENS n:integer] [TEMP t:double] [TOPK k:integer] "            \
+    "key:key [prompt [AS role] [<branches: N n:integer|BEAM width:integer>] "                      \
+    "[MAXTOKENS n:integer] [TEMP t:double] [TOPK k:integer] "                                      \
     "[TOPP p:double] [MINP p:double] [REPEAT p:double] [PRESENCE p:double] [FREQUENCY p:double] "  \
     "[SEED s:integer] [STOP text]... [BIAS id:integer value:double]... "                           \
-    "[LOGPROBS n:integer] [PROMPTLOGPROBS n:integer] [PRIORITY p:integer] [IGNOREEOS] [IDS] "      \
+    "[LENPENALTY p:double] [EARLYSTOP] [LOGPROBS n:integer] [PROMPTLOGPROBS n:integer] "           \
+    "[PRIORITY p:integer] [IGNOREEOS] [IDS] "                                                      \
     "[DEADLINE milliseconds:integer] [ID token] [WITHINFO] "                                       \
     "[<wait: BLOCK milliseconds:integer|ASYNC>]]"
 const char *gen_option_name(int i); /* NULL behind the last */

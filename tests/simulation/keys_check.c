@@ -150,23 +150,36 @@ static void check_entry(struct world *w, int32_t i, const struct plain_entry *e,
 
 /* Joined they are the text of the end entry. An orphan's end tells what was held back for a stop
  * string too: when it is resumed and that string becomes whole, what went out cannot come back. */
-static void check_joined(struct keys_world *k, int32_t i, const struct pieces *pieces)
+static void check_joined(struct keys_world *k, int32_t i, const struct pieces_branch *b)
 {
     const struct plain_gen *last = k->plain[i].last;
-    struct bytes text = pieces->end->text;
-    size_t n = pieces->base + pieces->text.len;
+    struct bytes text = b->end->text;
+    size_t n = b->base + b->text.len;
     bool is_cut = last && (int32_t)text.len < last->n_resumed && (int32_t)n == last->n_resumed;
     if (n != text.len && !is_cut)
         world_fault(k->world, "K3 the pieces of key %d are not its end entry's text", i);
-    else if (text.len > pieces->base &&
-             memcmp(pieces->text.data, text.data + pieces->base, text.len - pieces->base) != 0)
+    else if (text.len > b->base &&
+             memcmp(b->text.data, text.data + b->base, text.len - b->base) != 0)
         world_fault(k->world, "K3 the pieces of key %d differ from its end entry's text", i);
+}
+
+static void check_branch_pieces(struct keys_world *k, int32_t i, const struct pieces_branch *b)
+{
+    const struct plain_gen *gen = k->plain[i].running;
+    for (size_t c = 0; gen && !gen->pending && c < b->text.len; c++) {
+        int32_t at = gen->lone.n_prompt + (int32_t)(b->base + c);
+        if (at >= gen->lone.n_ids || b->text.data[c] != 'a' + gen->lone.ids[at] - 1) {
+            world_fault(k->world, "K3 the pieces of key %d differ from the lone run", i);
+            return;
+        }
+    }
+    if (b->end)
+        check_joined(k, i, b);
 }
 
 static void check_pieces(struct keys_world *k, int32_t i, const struct key *key)
 {
     const struct pieces *pieces = &key->pieces;
-    const struct plain_gen *gen = k->plain[i].running;
     struct stream_id before = STREAM_ID_MIN;
     for (int32_t j = 0; j < pieces->n; j++) {
         if (stream_id_compare(pieces->items[j].id, before) <= 0)
@@ -175,15 +188,8 @@ static void check_pieces(struct keys_world *k, int32_t i, const struct key *key)
     }
     if (pieces->n > 0 && stream_id_compare(k->greatest, before) < 0)
         k->greatest = before;
-    for (size_t c = 0; gen && !gen->pending && c < pieces->text.len; c++) {
-        int32_t at = gen->lone.n_prompt + (int32_t)(pieces->base + c);
-        if (at >= gen->lone.n_ids || pieces->text.data[c] != 'a' + gen->lone.ids[at] - 1) {
-            world_fault(k->world, "K3 the pieces of key %d differ from the lone run", i);
-            return;
-        }
-    }
-    if (pieces->end)
-        check_joined(k, i, pieces);
+    for (int32_t b = 0; b < pieces->n_branches && !world_is_wrong(k->world); b++)
+        check_branch_pieces(k, i, &pieces->branches[b]);
 }
 
 static void check_running(struct keys_world *k, int32_t i, const struct key *key)

@@ -100,8 +100,8 @@ static void on_answer(struct gen_waiter *waiter, const struct gen_answer *answer
     if (answer->kind == GEN_ANSWER_ERROR)
         snprintf(client->text, sizeof client->text, "%s", answer->error);
     else if (answer->kind == GEN_ANSWER_TEXT)
-        snprintf(client->text, sizeof client->text, "%.*s", (int)answer->text.len,
-                 answer->text.data);
+        snprintf(client->text, sizeof client->text, "%.*s", (int)answer->ends[0]->text.len,
+                 answer->ends[0]->text.data);
     if (!client->gen)
         return;
     if (answer->kind == GEN_ANSWER_TIMEOUT)
@@ -531,8 +531,9 @@ static struct stream_id choose_at(struct keys_world *k, int32_t source, int32_t 
         return STREAM_ID_MIN;
     }
     const struct piece *piece = &pieces->items[i - p->n];
-    plan->n_answer = (int32_t)(pieces->base + piece->text_end);
-    if (pieces->end && plan->n_answer > (int32_t)pieces->end->text.len)
+    const struct pieces_branch *branch = &pieces->branches[0];
+    plan->n_answer = (int32_t)(branch->base + piece->text_end);
+    if (branch->end && plan->n_answer > (int32_t)branch->end->text.len)
         plan->expected = -1; /* cut by a stop string that began before an orphan's end */
     for (plan->n_entries = 0; plan->n_entries < p->n; plan->n_entries++)
         if (stream_id_compare(p->entries[plan->n_entries].id, piece->id) > 0)

@@ -19,6 +19,7 @@
 #include "keyspace/watch.h"
 
 enum { FX_CONTEXT = 4096 }; /* tokens; a job tokenises from 2,048 bytes on */
+enum { FX_BRANCHES = 8 };
 enum { IM_START = 256, IM_END, END_OF_TEXT, FX_VOCAB };
 #define FX_WALL_MS 1700000000000 /* where the frozen wall clock starts */
 
@@ -29,10 +30,11 @@ struct fixture {
     struct jobs *jobs;
     struct runner runner;
     const char *says; /* what is still to be said, NUL-terminated */
+    const char *branch_says[FX_BRANCHES]; /* the same for a branch of a group; NULL: as the others */
     bool never_ends;  /* after that: "x" for ever */
     bool fails;       /* the next steps fail */
     int32_t n_samples;
-    struct chosen samples[16];
+    struct chosen samples[FX_BRANCHES];
     bool is_running;
 };
 
@@ -42,7 +44,9 @@ static inline void fx_launch(struct runner *r, const struct plan *plan)
     fx->is_running = true;
     fx->n_samples = plan->n_samples;
     for (int32_t i = 0; i < plan->n_samples; i++) {
-        int32_t id = *fx->says ? (unsigned char)*fx->says++ : fx->never_ends ? 'x' : IM_END;
+        int32_t branch = plan->samples[i].branch;
+        const char **says = fx->branch_says[branch] ? &fx->branch_says[branch] : &fx->says;
+        int32_t id = **says ? (unsigned char)*(*says)++ : fx->never_ends ? 'x' : IM_END;
         fx->samples[i] = (struct chosen){.id = id};
     }
 }
@@ -181,25 +185,34 @@ struct client {
     int n_answers;
     enum gen_answer_kind kind;
     struct stream_id id;
-    char text[512]; /* text, error, or the end entry's text */
-    char finish[16];
+    char text[512]; /* text, error, or the end entry's text; of several branches joined by '|' */
+    char finish[128];
+    bool is_list;
+    int32_t n_ends;
 };
 
 static inline void client_answer(struct gen_waiter *waiter, const struct gen_answer *a)
 {
     struct client *c = LIST_ITEM(waiter, struct client, waiter);
-    struct bytes text = a->text;
+    struct str text = {0}, finish = {0};
     c->n_answers++;
     c->kind = a->kind;
     c->id = a->id;
-    if (a->kind == GEN_ANSWER_ENTRY) {
-        text = a->entry->text;
-        struct bytes finish = entry_field(a->entry, "finish");
-        snprintf(c->finish, sizeof c->finish, "%.*s", (int)finish.len, finish.data);
+    c->n_ends = a->n_ends;
+    c->is_list = waiter->is_list;
+    for (int32_t i = 0; i < a->n_ends; i++) {
+        struct bytes name = entry_field(a->ends[i], "finish");
+        str_append(&text, "|", i > 0);
+        str_append(&text, a->ends[i]->text.data, a->ends[i]->text.len);
+        str_append(&finish, "|", i > 0);
+        str_append(&finish, name.data, name.len);
     }
     if (a->kind == GEN_ANSWER_ERROR)
-        text = bytes_from(a->error);
-    snprintf(c->text, sizeof c->text, "%.*s", (int)text.len, text.data ? text.data : "");
+        str_append_str(&text, a->error);
+    snprintf(c->text, sizeof c->text, "%s", text.data ? text.data : "");
+    snprintf(c->finish, sizeof c->finish, "%s", finish.data ? finish.data : "");
+    str_free(&text);
+    str_free(&finish);
 }
 
 /* GEN key prompt and what options() sets. */
@@ -207,6 +220,7 @@ struct gen_args {
     const char *key, *prompt, *role;
     bool async, with_info, in_multi, ids;
     int64_t block_ms, deadline_ms, max_tokens;
+    int32_t n; /* N; 0: not given */
     const char *stop;
     uint64_t user;
     size_t prompt_len; /* 0: strlen */
@@ -216,7 +230,7 @@ struct gen_args {
 
 static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args a)
 {
-    struct bytes args[12], stop = bytes_from(a.stop ? a.stop : "");
+    struct bytes args[14], stop = bytes_from(a.stop ? a.stop : "");
     int32_t n = 0, block = 0;
     struct gen_request r = {.options = gen_options_default()};
     args[n++] = bytes_from(a.key);
@@ -232,6 +246,14 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
     if (a.id != NULL) {
         args[n++] = BYTES("ID");
         args[n++] = r.id = bytes_from(a.id);
+    }
+    if (a.n > 0) {
+        static char number[12];
+        snprintf(number, sizeof number, "%d", a.n);
+        args[n++] = BYTES("N");
+        args[n++] = bytes_from(number);
+        r.options.n_branches = a.n;
+        r.given |= GEN_HAS_N;
     }
     if (a.with_info)
         args[n++] = BYTES("WITHINFO");

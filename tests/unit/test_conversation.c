@@ -8,7 +8,8 @@
 static void expect_sequence(struct fixture *fx, const char *name, bool is_chat,
                             const char *expected)
 {
-    struct build *build = build_new(keyspace_options(fx->ks), key_stream(fx_key(fx, name)), NULL);
+    const struct stream *s = key_stream(fx_key(fx, name));
+    struct build *build = build_new(keyspace_options(fx->ks), s, s->n, NULL);
     struct str text = {0};
     build->is_chat = is_chat;
     build_run(build);

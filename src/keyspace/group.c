@@ -1,0 +1,82 @@
+/* group.c - the end entries of one generation: which stand, which one goes on.
+ *
+ * GEN with N or BEAM ends in an entry a branch, each written when its branch ends, so in any order:
+ *
+ *     text 1-0   end 4-0 (1)   end 5-0 (0)   end 9-3 (2)   text 10-0
+ *                └──────────── one group ──────────────┘
+ *
+ * While it runs the key is busy and nothing comes between. An orphaned group that is resumed may get
+ * its last ends behind entries that the model ignores; so a group is what stands together, those
+ * left aside. Its name is the key's last id when its first piece was still to come: no other
+ * generation of the key, or of a child that holds its entries, has the same.
+ *
+ * The conversation goes on with branch 0, or, when its end was deleted, with the lowest that stands.
+ * All else of the group is shown to readers and to nobody else. Main thread only. */
+#include "keyspace/group.h"
+
+#include "base/mem.h"
+
+static bool is_same(const struct entry *a, const struct entry *b)
+{
+    return a->kind == ENTRY_END && stream_id_compare(a->group, b->group) == 0;
+}
+
+static void put(struct end_group *group, struct entry *end)
+{
+    int32_t at = group->n++;
+    ASSERT(group->n <= ENGINE_MAX_BRANCHES);
+    for (; at > 0 && group->ends[at - 1]->branch > end->branch; at--)
+        group->ends[at] = group->ends[at - 1];
+    group->ends[at] = end;
+}
+
+void group_at(const struct stream *s, size_t i, struct end_group *group)
+{
+    struct entry *end = stream_entry(s, i);
+    *group = (struct end_group){.from = i};
+    for (size_t k = i; k > 0; k--) {
+        const struct entry *before = stream_entry(s, k - 1);
+        if (is_same(before, end))
+            group->from = k - 1;
+        else if (before->kind != ENTRY_OTHER)
+            break;
+    }
+    for (size_t k = group->from; k < s->n; k++) {
+        struct entry *entry = stream_entry(s, k);
+        if (is_same(entry, end))
+            put(group, entry);
+        else if (entry->kind != ENTRY_OTHER)
+            break;
+    }
+}
+
+bool group_goes_on(const struct stream *s, size_t i)
+{
+    struct end_group group;
+    if (stream_entry(s, i)->kind != ENTRY_END)
+        return true;
+    group_at(s, i, &group);
+    return group.ends[0] == stream_entry(s, i);
+}
+
+int64_t group_last_known(const struct stream *s)
+{
+    int64_t i = (int64_t)s->n - 1;
+    while (i >= 0 && stream_entry(s, (size_t)i)->kind == ENTRY_OTHER)
+        i--;
+    return i;
+}
+
+void group_prune(struct stream *s, struct stream_id group, const struct entry *chosen)
+{
+    bool *is_gone = xcalloc(s->n + 1, sizeof *is_gone);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct entry *entry = stream_entry(s, i);
+        if (entry->kind == ENTRY_END && stream_id_compare(entry->group, group) == 0)
+            is_gone[i] = entry != chosen;
+        else
+            is_gone[i] = !group_goes_on(s, i);
+    }
+    (void)stream_drop(s, is_gone);
+    xfree(is_gone);
+}

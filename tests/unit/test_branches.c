@@ -1,0 +1,1080 @@
+/* test_branches.c - GEN ... N n on keys: an end entry a branch, arrays of answers, retries, forks. */
+#include "keys_fixture.h"
+
+#include "keyspace/conversation.h"
+#include "keyspace/group.h"
+#include "keyspace/keyspace.h"
+
+static const struct gen_args three = {.key = "k", .prompt = "p", .n = 3};
+
+/* Branches 0, 1, 2 say "abc", "de" and nothing. */
+static void open_three(struct fixture *fx)
+{
+    fx_open(fx, "");
+    fx->branch_says[0] = "abc";
+    fx->branch_says[1] = "de";
+    fx->branch_says[2] = "";
+}
+
+/* Branch 0 says "a" and ends; 1 and 2 say these, then more for ever. */
+static void open_endless(struct fixture *fx, const char *one, const char *two)
+{
+    fx_open(fx, "");
+    fx->never_ends = true;
+    fx->branch_says[0] = "a\x01"; /* a stop string of the test */
+    fx->branch_says[1] = one;
+    fx->branch_says[2] = two;
+}
+static const struct gen_args endless = {.key = "k", .prompt = "p", .n = 3, .stop = "\x01"};
+
+static void expect_error(const struct client *c, const char *part)
+{
+    assert_int_equal(c->n_answers, 1);
+    assert_int_equal(c->kind, GEN_ANSWER_ERROR);
+    if (strstr(c->text, part) == NULL)
+        fail_msg("'%s' is not in: %s", part, c->text);
+}
+
+static void expect_texts(const struct client *c, const char *texts, int32_t n)
+{
+    assert_int_equal(c->n_answers, 1);
+    assert_int_equal(c->kind, GEN_ANSWER_TEXT);
+    assert_string_equal(c->text, texts);
+    assert_int_equal(c->n_ends, n);
+    assert_true(c->is_list);
+}
+
+/* "p1:b " a piece, "e1:de/stop " an end, "text " all else. */
+static void note_entry(void *arg, const struct read_entry *entry)
+{
+    struct str *out = arg;
+    struct bytes branch = {"-", 1}, finish = {NULL, 0}, piece = {NULL, 0};
+    for (int32_t i = 0; i < entry->n_fields; i++) {
+        if (bytes_equal(entry->fields[2 * i], BYTES("branch")))
+            branch = entry->fields[2 * i + 1];
+        if (bytes_equal(entry->fields[2 * i], BYTES("finish")))
+            finish = entry->fields[2 * i + 1];
+        if (bytes_equal(entry->fields[2 * i], BYTES("piece")))
+            piece = entry->fields[2 * i + 1];
+    }
+    struct bytes text = entry->fields[1];
+    if (piece.data != NULL || finish.data != NULL)
+        str_printf(out, "%c%.*s:", piece.data != NULL ? 'p' : 'e', (int)branch.len, branch.data);
+    str_append(out, text.data, text.len);
+    if (finish.data != NULL)
+        str_printf(out, "/%.*s", (int)finish.len, finish.data);
+    str_append_char(out, ' ');
+}
+
+static void expect_noted(struct str *noted, const char *expected)
+{
+    assert_string_equal(noted->data ? noted->data : "", expected);
+    str_free(noted);
+}
+
+static void expect_entries(struct fixture *fx, const char *name, const char *expected)
+{
+    struct str noted = {0};
+    struct key *key = fx_key(fx, name);
+    assert_non_null(key);
+    keys_range(key, STREAM_ID_MIN, STREAM_ID_MAX, false, -1, note_entry, &noted);
+    expect_noted(&noted, expected);
+}
+
+/* Looks without counting as a reader. */
+static void expect_held(struct fixture *fx, const char *name, const char *expected)
+{
+    struct str noted = {0};
+    struct stream *s = key_stream(fx_key(fx, name));
+    for (size_t i = 0; i < s->n; i++) {
+        struct read_entry entry = read_entry_of(stream_entry(s, i));
+        note_entry(&noted, &entry);
+    }
+    expect_noted(&noted, expected);
+}
+
+static const struct entry *end_of(struct fixture *fx, const char *name, int32_t branch)
+{
+    struct stream *s = key_stream(fx_key(fx, name));
+    for (size_t i = s->n; i > 0; i--)
+        if (stream_entry(s, i - 1)->kind == ENTRY_END && stream_entry(s, i - 1)->branch == branch)
+            return stream_entry(s, i - 1);
+    fail_msg("branch %d has no end entry", branch);
+    return NULL;
+}
+
+/* The text that a GEN would send to the model now. */
+static void expect_sequence(struct fixture *fx, const char *name, const char *expected)
+{
+    const struct stream *s = key_stream(fx_key(fx, name));
+    struct build *build = build_new(keyspace_options(fx->ks), s, s->n, NULL);
+    struct str text = {0};
+    build_run(build);
+    if (build->failed)
+        fail_msg("%s", build->err.text);
+    tokenizer_decode(fx->tokenizer, build->ids.data, build->ids.n, true, &text);
+    assert_string_equal(text.data, expected);
+    str_free(&text);
+    build_free(build);
+}
+
+static void delete_end(struct fixture *fx, int32_t branch)
+{
+    struct err err;
+    struct stream_id id = end_of(fx, "k", branch)->id;
+    assert_int_equal(keys_xdel(fx->ks, 0, BYTES("k"), &id, 1, &err), 1);
+}
+
+static void run_three(struct fixture *fx)
+{
+    struct client c;
+    open_three(fx);
+    fx_gen(fx, &c, three);
+    fx_finish(fx);
+    expect_texts(&c, "abc|de|", 3);
+}
+
+/* ---- ends and answers ----------------------------------------------------------------------- */
+
+static void test_every_branch_has_an_end_entry_and_the_answer_is_in_branch_order(void **state)
+{
+    struct fixture fx;
+    run_three(&fx);
+    expect_entries(&fx, "k", "p e2:/stop e1:de/stop e0:abc/stop ");
+    expect_bytes(entry_field(end_of(&fx, "k", 1), "generated"), "2");
+    fx_close_all(&fx);
+}
+
+static void test_with_info_the_answer_is_the_end_entries(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct gen_args args = three;
+    args.with_info = true;
+    open_three(&fx);
+    fx_gen(&fx, &c, args);
+    fx_finish(&fx);
+    assert_int_equal(c.kind, GEN_ANSWER_ENTRY);
+    assert_string_equal(c.text, "abc|de|");
+    assert_string_equal(c.finish, "stop|stop|stop");
+    fx_close_all(&fx);
+}
+
+static void test_a_group_of_one_answers_with_an_array_and_its_pieces_name_no_branch(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct str noted = {0};
+    fx_open(&fx, "ab");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .n = 1});
+    fx_finish(&fx);
+    expect_texts(&c, "ab", 1);
+    keys_read(fx_key(&fx, "k"), STREAM_ID_MIN, 0, note_entry, &noted);
+    expect_noted(&noted, "p p-:a p-:b e0:ab/stop ");
+    fx_close_all(&fx);
+}
+
+static void test_without_n_neither_answer_nor_end_entry_speaks_of_branches(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "ab");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
+    fx_finish(&fx);
+    assert_false(c.is_list);
+    expect_entries(&fx, "k", "p e-:ab/stop ");
+    fx_close_all(&fx);
+}
+
+static void test_pieces_name_their_branch_and_stand_before_its_end(void **state)
+{
+    struct fixture fx;
+    struct str noted = {0};
+    run_three(&fx);
+    keys_read(fx_key(&fx, "k"), STREAM_ID_MIN, 0, note_entry, &noted);
+    expect_noted(&noted, "p p0:a p1:d e2:/stop p0:b p1:e p0:c e1:de/stop e0:abc/stop ");
+    fx_close_all(&fx);
+}
+
+static void test_each_branch_keeps_the_interval_of_its_pieces(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct str noted = {0};
+    open_three(&fx);
+    keyspace_options(fx.ks)->piece_interval_ms = 20;
+    fx_gen(&fx, &c, three);
+    fx_finish(&fx);
+    keys_read(fx_key(&fx, "k"), STREAM_ID_MIN, 0, note_entry, &noted);
+    expect_noted(&noted, "p p0:a p1:d e2:/stop p1:e e1:de/stop p0:bc e0:abc/stop ");
+    fx_close_all(&fx);
+}
+
+static int n_gen_ends;
+
+static void count_gen_end(void *owner, int32_t db, struct bytes name, enum key_event event)
+{
+    n_gen_ends += event == KEY_EVENT_GEN_END;
+}
+
+static void test_the_event_of_the_end_comes_once_behind_the_last_branch(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    open_endless(&fx, "b", "c");
+    n_gen_ends = 0;
+    keyspace_options(fx.ks)->key_event = count_gen_end;
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 6);
+    expect_held(&fx, "k", "p e0:a/stop ");
+    assert_int_equal(n_gen_ends, 0);
+    assert_true(keys_cancel(fx.ks, 0, BYTES("k")));
+    assert_int_equal(n_gen_ends, 1);
+    fx_close_all(&fx);
+}
+
+static void test_one_branch_that_was_cancelled_makes_the_answer_an_error(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    char id[STREAM_ID_TEXT];
+    open_endless(&fx, "b", "c");
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 6);
+    assert_true(keys_cancel(fx.ks, 0, BYTES("k")));
+    fx_turn(&fx);
+    expect_error(&c, "CANCELLED the generation on 'k' was cancelled in branch 1 of 3; entry ");
+    stream_id_format(id, end_of(&fx, "k", 1)->id);
+    expect_error(&c, id);
+    assert_int_equal(end_of(&fx, "k", 0)->finish, GEN_STOP);
+    assert_int_equal(end_of(&fx, "k", 2)->finish, GEN_CANCELLED);
+    expect_state(&fx, "k", "idle", "cancelled");
+    fx_close_all(&fx);
+}
+
+static void test_a_deadline_ends_the_branches_that_go_on(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct gen_args args = endless;
+    args.deadline_ms = 100;
+    open_endless(&fx, "b", "c");
+    fx_gen(&fx, &c, args);
+    fx_turns(&fx, 6);
+    fx_advance(&fx, 100);
+    fx_turn(&fx);
+    expect_error(&c, "TIMEDOUT ");
+    assert_int_equal(end_of(&fx, "k", 0)->finish, GEN_STOP);
+    assert_int_equal(end_of(&fx, "k", 1)->finish, GEN_DEADLINE);
+    fx_close_all(&fx);
+}
+
+static void test_a_failed_step_ends_all_branches_with_its_reason(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    open_endless(&fx, "b", "c");
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 6);
+    fx.fails = true;
+    fx_finish(&fx);
+    expect_error(&c, "GENFAILED ");
+    expect_error(&c, ": the device is gone");
+    assert_int_equal(end_of(&fx, "k", 0)->finish, GEN_STOP);
+    assert_int_equal(end_of(&fx, "k", 2)->finish, GEN_ERROR);
+    fx_close_all(&fx);
+}
+
+static void test_more_branches_than_can_run_are_refused_and_nothing_is_written(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .n = 9});
+    expect_error(&c, "OOM 9 branches can not run at once, max-running is 8");
+    assert_null(fx_key(&fx, "k"));
+    fx_close_all(&fx);
+}
+
+/* 8 blocks of 16: a prompt of one token, four branches of two blocks each. */
+static void test_the_default_of_maxtokens_is_lowered_to_what_all_branches_fit(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open_with(&fx, "", 8);
+    fx.never_ends = true;
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .n = 4});
+    fx_finish(&fx);
+    assert_int_equal(c.kind, GEN_ANSWER_TEXT);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(end_of(&fx, "k", i)->finish, GEN_LENGTH);
+        expect_bytes(entry_field(end_of(&fx, "k", i), "generated"), "31");
+    }
+    fx_gen(&fx, &c, (struct gen_args){.key = "j", .prompt = "p", .n = 4, .max_tokens = 32});
+    expect_error(&c,
+                 "OOM 1 tokens and 4 times 32 to generate need 12 blocks of 16, the cache has 8");
+    fx_close_all(&fx);
+}
+
+static void test_when_block_is_over_the_same_gen_attaches(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct gen_args args = endless;
+    args.block_ms = 50;
+    open_endless(&fx, "b\x01", "cd\x01");
+    fx_gen(&fx, &c, args);
+    clock_advance_ms(50);
+    clock_tick();
+    (void)keyspace_turn(fx.ks);
+    assert_int_equal(c.kind, GEN_ANSWER_TIMEOUT);
+    assert_true(c.is_list);
+    fx_gen(&fx, &d, args);
+    fx_finish(&fx);
+    expect_texts(&d, "a|b|cd", 3);
+    fx_close_all(&fx);
+}
+
+static void test_async_and_multi_answer_with_the_id_before_all_pieces(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct str noted = {0};
+    struct gen_args args = three;
+    open_three(&fx);
+    args.async = true;
+    fx_gen(&fx, &c, args);
+    assert_int_equal(c.kind, GEN_ANSWER_ID);
+    fx_finish(&fx);
+    keys_read(fx_key(&fx, "k"), c.id, 0, note_entry, &noted);
+    expect_noted(&noted, "p0:a p1:d e2:/stop p0:b p1:e p0:c e1:de/stop e0:abc/stop ");
+    fx_gen(&fx, &d, (struct gen_args){.key = "m", .prompt = "p", .n = 3, .in_multi = true});
+    assert_int_equal(d.kind, GEN_ANSWER_ID);
+    fx_finish(&fx);
+    expect_entries(&fx, "m", "p e0:/stop e1:/stop e2:/stop ");
+    fx_close_all(&fx);
+}
+
+static void test_what_multi_learns_late_is_an_error_entry_for_every_branch(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    static char text[FX_CONTEXT + 1];
+    memset(text, 'a', FX_CONTEXT);
+    fx_open(&fx, "");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text, .n = 2, .in_multi = true});
+    assert_int_equal(c.kind, GEN_ANSWER_ID);
+    fx_finish(&fx);
+    struct stream *s = key_stream(fx_key(&fx, "k"));
+    assert_int_equal(s->n, 3);
+    assert_int_equal(end_of(&fx, "k", 0)->finish, GEN_ERROR);
+    assert_int_equal(end_of(&fx, "k", 1)->finish, GEN_ERROR);
+    fx_close_all(&fx);
+}
+
+static void test_writers_are_refused_until_the_last_branch_has_ended(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct err err;
+    struct stream_trim trim = {.kind = TRIM_MAXLEN, .max_len = 1};
+    open_endless(&fx, "b", "c");
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 6);
+    struct stream_id id = end_of(&fx, "k", 0)->id;
+    assert_int_equal(keys_xtrim(fx.ks, 0, BYTES("k"), &trim, &err), -1);
+    assert_memory_equal(err.text, "BUSYKEY ", 8);
+    assert_int_equal(keys_xdel(fx.ks, 0, BYTES("k"), &id, 1, &err), -1);
+    assert_true(keys_cancel(fx.ks, 0, BYTES("k")));
+    assert_int_equal(keys_xtrim(fx.ks, 0, BYTES("k"), &trim, &err), 3);
+    fx_close_all(&fx);
+}
+
+/* ---- what goes on --------------------------------------------------------------------------- */
+
+static void test_the_conversation_goes_on_with_branch_0(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    run_three(&fx);
+    fx_text(&fx, "k", "q");
+    expect_sequence(&fx, "k", "pabcq");
+    memset(fx.branch_says, 0, sizeof fx.branch_says);
+    fx.says = "xyz"; /* a letter for each branch */
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "r", .n = 3});
+    fx_finish(&fx);
+    expect_texts(&c, "x|y|z", 3);
+    expect_sequence(&fx, "k", "pabcqrx");
+    fx_close_all(&fx);
+}
+
+static void test_where_branch_0_is_deleted_the_lowest_that_stands_goes_on(void **state)
+{
+    struct fixture fx;
+    run_three(&fx);
+    delete_end(&fx, 0);
+    expect_sequence(&fx, "k", "pde");
+    delete_end(&fx, 1);
+    expect_sequence(&fx, "k", "p");
+    delete_end(&fx, 2);
+    expect_sequence(&fx, "k", "p");
+    fx_close_all(&fx);
+}
+
+/* Branch 0 was the first to end: the key's last entry is another one's. */
+static void test_an_unfinished_branch_0_is_gone_on_inside(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    fx.branch_says[0] = "abcdef";
+    fx.branch_says[1] = "x";
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .n = 2, .max_tokens = 3});
+    fx_finish(&fx);
+    expect_texts(&c, "abc|x", 2);
+    expect_entries(&fx, "k", "p e1:x/stop e0:abc/length ");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = NULL, .max_tokens = 3});
+    fx_finish(&fx);
+    assert_string_equal(c.text, "def");
+    expect_sequence(&fx, "k", "pabcdef");
+    fx_close_all(&fx);
+}
+
+static void test_a_finished_branch_0_is_not_gone_on_without_a_prompt(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    char id[STREAM_ID_TEXT];
+    run_three(&fx);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = NULL});
+    stream_id_format(id, end_of(&fx, "k", 0)->id);
+    expect_error(&c, "is a finished answer");
+    expect_error(&c, id);
+    fx_close_all(&fx);
+}
+
+static void test_two_groups_one_behind_the_other_are_two(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    fx.never_ends = true;
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .n = 2, .max_tokens = 2});
+    fx_finish(&fx);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = NULL, .n = 2, .max_tokens = 3});
+    fx_finish(&fx);
+    expect_texts(&c, "xxx|xxx", 2);
+    expect_sequence(&fx, "k", "pxxxxx");
+    fx_close_all(&fx);
+}
+
+/* ---- retries -------------------------------------------------------------------------------- */
+
+static void end_alone(struct fixture *fx, struct gen_args args)
+{
+    struct client gone;
+    fx_gen(fx, &gone, args);
+    fx_turns(fx, 2);
+    gen_waiter_leave(&gone.waiter);
+    fx_finish(fx);
+    assert_int_equal(gone.n_answers, 0);
+}
+
+static void expect_new(struct fixture *fx, struct gen_args args)
+{
+    struct client c;
+    fx_gen(fx, &c, args);
+    assert_int_equal(c.n_answers, 0);
+    assert_int_equal(keys_n_generating(fx->ks), 1);
+    fx_finish(fx);
+    assert_int_equal(c.n_answers, 1);
+}
+
+static void test_the_same_gen_attaches_and_other_numbers_are_busy(void **state)
+{
+    struct fixture fx;
+    struct client a, b, c;
+    struct gen_args other = three;
+    other.n = 2;
+    open_three(&fx);
+    fx_gen(&fx, &a, three);
+    fx_turns(&fx, 3);
+    fx_gen(&fx, &b, three);
+    fx_gen(&fx, &c, other);
+    expect_error(&c, "BUSYKEY ");
+    fx_finish(&fx);
+    expect_texts(&a, "abc|de|", 3);
+    expect_texts(&b, "abc|de|", 3);
+    fx_close_all(&fx);
+}
+
+static void test_an_undelivered_group_is_delivered_once_as_a_whole(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    open_three(&fx);
+    end_alone(&fx, three);
+    fx_gen(&fx, &c, three);
+    expect_texts(&c, "abc|de|", 3);
+    assert_int_equal(keys_n_generating(fx.ks), 0);
+    expect_new(&fx, three);
+    fx_close_all(&fx);
+}
+
+static void test_reading_any_of_the_ends_counts_as_delivered(void **state)
+{
+    struct fixture fx;
+    struct str noted = {0};
+    open_three(&fx);
+    end_alone(&fx, three);
+    struct stream_id id = end_of(&fx, "k", 1)->id;
+    keys_range(fx_key(&fx, "k"), id, id, false, -1, note_entry, &noted);
+    expect_noted(&noted, "e1:de/stop ");
+    expect_new(&fx, three);
+    fx_close_all(&fx);
+}
+
+static void test_an_end_that_was_read_while_others_ran_counts_too(void **state)
+{
+    struct fixture fx;
+    struct client gone;
+    struct str noted = {0};
+    open_three(&fx);
+    fx_gen(&fx, &gone, three);
+    fx_turns(&fx, 3);
+    keys_read(fx_key(&fx, "k"), STREAM_ID_MIN, 0, note_entry, &noted);
+    assert_non_null(strstr(noted.data, "e2:/stop"));
+    assert_int_equal(keys_n_generating(fx.ks), 1);
+    str_free(&noted);
+    gen_waiter_leave(&gone.waiter);
+    fx_finish(&fx);
+    expect_new(&fx, three);
+    fx_close_all(&fx);
+}
+
+static void test_a_group_with_a_deleted_end_is_not_delivered(void **state)
+{
+    struct fixture fx;
+    for (int32_t branch = 0; branch < 3; branch++) {
+        open_three(&fx);
+        end_alone(&fx, three);
+        delete_end(&fx, branch);
+        expect_new(&fx, three);
+        fx_close_all(&fx);
+    }
+}
+
+static void test_with_an_id_the_whole_group_is_answered_again_while_all_of_it_stands(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    char id[STREAM_ID_TEXT];
+    struct gen_args args = three, other = three;
+    args.id = other.id = "one";
+    other.n = 2;
+    open_three(&fx);
+    fx_gen(&fx, &c, args);
+    fx_finish(&fx);
+    fx_text(&fx, "k", "more");
+    for (int i = 0; i < 2; i++) {
+        fx_gen(&fx, &c, args);
+        expect_texts(&c, "abc|de|", 3);
+    }
+    fx_gen(&fx, &c, other);
+    stream_id_format(id, end_of(&fx, "k", 0)->id);
+    expect_error(&c, "ERR ID 'one' stands in entry ");
+    expect_error(&c, id);
+    delete_end(&fx, 1);
+    expect_new(&fx, args);
+    fx_close_all(&fx);
+}
+
+/* Branch 0 has ended, 1 and 2 have said some; then nobody comes. */
+static void orphan(struct fixture *fx)
+{
+    struct client gone;
+    open_endless(fx, "bcdef\x01", "ghijkl\x01");
+    fx_gen(fx, &gone, endless);
+    fx_turns(fx, 6);
+    gen_waiter_leave(&gone.waiter);
+    clock_advance_ms(10000);
+    clock_tick();
+    (void)keyspace_turn(fx->ks);
+    assert_int_equal(keys_n_generating(fx->ks), 0);
+    expect_state(fx, "k", "idle", "orphaned");
+    assert_int_equal(end_of(fx, "k", 0)->finish, GEN_STOP);
+    assert_int_equal(end_of(fx, "k", 1)->finish, GEN_ORPHANED);
+    assert_int_equal(end_of(fx, "k", 2)->finish, GEN_ORPHANED);
+    assert_in_range(end_of(fx, "k", 2)->text.len, 1, 5);
+    fx_turn(fx); /* a step that was launched for it is thrown away */
+    fx->branch_says[1] = &"bcdef\x01"[end_of(fx, "k", 1)->text.len];
+    fx->branch_says[2] = &"ghijkl\x01"[end_of(fx, "k", 2)->text.len];
+}
+
+static void expect_resumed(struct fixture *fx)
+{
+    struct client c;
+    struct stream_id id = end_of(fx, "k", 0)->id;
+    struct str seed = {0};
+    struct bytes value = entry_field(end_of(fx, "k", 0), "seed");
+    str_append(&seed, value.data, value.len);
+    fx_gen(fx, &c, endless);
+    assert_int_equal(c.n_answers, 0);
+    fx_finish(fx);
+    expect_texts(&c, "a|bcdef|ghijkl", 3);
+    assert_int_equal(stream_id_compare(end_of(fx, "k", 0)->id, id), 0);
+    expect_bytes(entry_field(end_of(fx, "k", 2), "seed"), seed.data);
+    expect_bytes(entry_field(end_of(fx, "k", 1), "generated"), "6");
+    struct gen_info info;
+    keys_gen_info(fx->ks, 0, BYTES("k"), &info);
+    assert_int_equal(info.generated, 2 + 6 + 7);
+    assert_string_equal(info.finish, "stop");
+    str_free(&seed);
+}
+
+static void test_an_orphaned_group_resumes_the_branches_that_had_not_finished(void **state)
+{
+    struct fixture fx;
+    struct str noted = {0}, all = {0};
+    orphan(&fx);
+    struct stream_id prompt = stream_entry(key_stream(fx_key(&fx, "k")), 0)->id;
+    expect_resumed(&fx);
+    expect_held(&fx, "k", "p e0:a/stop e1:bcdef/stop e2:ghijkl/stop ");
+    expect_sequence(&fx, "k", "pa");
+    keys_read(fx_key(&fx, "k"), prompt, 0, note_entry, &noted);
+    for (const char *at = noted.data; (at = strstr(at, "p2:")) != NULL; at++)
+        str_append(&all, at + 3, strcspn(at + 3, " "));
+    assert_string_equal(all.data, "ghijkl"); /* each letter once */
+    str_free(&noted);
+    str_free(&all);
+    fx_close_all(&fx);
+}
+
+static void test_it_resumes_also_when_its_pieces_have_gone(void **state)
+{
+    struct fixture fx;
+    struct err err;
+    orphan(&fx);
+    fx_advance(&fx, 61000);
+    expect_resumed(&fx);
+    struct seen seen = {0};
+    keys_read(fx_key(&fx, "k"), STREAM_ID_MIN, 3, seen_entry, &seen); /* p, the old end, a piece */
+    struct bytes target = BYTES("x");
+    struct fork_request r = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
+    r.has_at = true;
+    r.at = seen.last;
+    assert_int_equal(keys_fork(fx.ks, &r, &err), 1);
+    struct stream *s = key_stream(fx_key(&fx, "x"));
+    assert_int_equal(s->n, 2); /* the prompt, and the answer up to the piece */
+    assert_true(stream_entry(s, 1)->branch > 0);
+    assert_in_range(stream_entry(s, 1)->text.len, 2, 6);
+    str_free(&seen.text);
+    fx_close_all(&fx);
+}
+
+static void test_it_resumes_behind_an_entry_that_the_model_ignores(void **state)
+{
+    struct fixture fx;
+    struct stream_id id;
+    struct err err;
+    orphan(&fx);
+    fx_add(&fx, "k", (const char *const[]){"note", "n"}, 1, &id, &err);
+    expect_resumed(&fx);
+    expect_held(&fx, "k", "p e0:a/stop n e1:bcdef/stop e2:ghijkl/stop ");
+    expect_sequence(&fx, "k", "pa");
+    struct client c;
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "q", .max_tokens = 1});
+    fx_finish(&fx);
+    expect_sequence(&fx, "k", "paqx");
+    fx_close_all(&fx);
+}
+
+static void test_an_orphan_resumes_more_than_once(void **state)
+{
+    struct fixture fx;
+    struct client gone;
+    orphan(&fx);
+    fx_gen(&fx, &gone, endless);
+    fx_turns(&fx, 2);
+    gen_waiter_leave(&gone.waiter);
+    clock_advance_ms(10000);
+    clock_tick();
+    (void)keyspace_turn(fx.ks);
+    expect_state(&fx, "k", "idle", "orphaned");
+    fx_turn(&fx);
+    fx.branch_says[1] = &"bcdef\x01"[end_of(&fx, "k", 1)->text.len];
+    fx.branch_says[2] = &"ghijkl\x01"[end_of(&fx, "k", 2)->text.len];
+    expect_resumed(&fx);
+    fx_close_all(&fx);
+}
+
+static void test_an_orphaned_group_with_a_deleted_end_is_new(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    orphan(&fx);
+    delete_end(&fx, 0);
+    fx_gen(&fx, &c, endless);
+    assert_int_equal(key_stream(fx_key(&fx, "k"))->n, 4); /* a prompt more */
+    fx_close_all(&fx);
+}
+
+static void test_a_resume_that_is_refused_leaves_all_entries(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    orphan(&fx);
+    keyspace_options(fx.ks)->n_context = 3; /* as if the limit had been lowered */
+    fx_gen(&fx, &c, endless);
+    expect_error(&c, "ERR the conversation has at least ");
+    assert_int_equal(key_stream(fx_key(&fx, "k"))->n, 4);
+    keyspace_options(fx.ks)->n_context = FX_CONTEXT;
+    expect_resumed(&fx);
+    fx_close_all(&fx);
+}
+
+/* ---- the key goes --------------------------------------------------------------------------- */
+
+static void test_removing_the_key_ends_all_branches_and_serves_everybody(void **state)
+{
+    for (int how = 0; how < 3; how++) {
+        struct fixture fx;
+        struct client c;
+        struct watcher w;
+        open_endless(&fx, "b", "c");
+        fx_gen(&fx, &c, endless);
+        fx_turns(&fx, 6);
+        fx_block(&fx, &w, "k", key_last_id(fx_key(&fx, "k")), 0);
+        if (how == 0)
+            assert_true(keys_delete(fx.ks, 0, BYTES("k")));
+        else if (how == 1)
+            keys_flush(fx.ks, -1);
+        else
+            assert_true(keys_expire(fx.ks, 0, BYTES("k"), -1, false, 0));
+        expect_error(&c, "CANCELLED ");
+        expect_error(&c, "and the key is gone");
+        assert_non_null(strstr(w.got.data, "text="));
+        assert_int_equal(w.n_wakes, 1);
+        assert_null(fx_key(&fx, "k"));
+        expect_state(&fx, "k", "none", "cancelled");
+        fx_turns(&fx, 3);
+        str_free(&w.got);
+        fx_close_all(&fx);
+    }
+}
+
+static void test_shutting_down_in_the_middle_of_a_group_answers(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    open_endless(&fx, "b", "c");
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 6);
+    keyspace_shut_down(fx.ks);
+    expect_error(&c, "CANCELLED ");
+    fx_close_all(&fx);
+}
+
+/* ---- FORK and COPY -------------------------------------------------------------------------- */
+
+static int32_t fork_branch(struct fixture *fx, const char *to, int32_t branch, struct err *err)
+{
+    struct bytes target = bytes_from(to);
+    struct fork_request r = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
+    r.has_branch = branch >= 0;
+    r.branch = branch;
+    return keys_fork(fx->ks, &r, err);
+}
+
+static int32_t fork_at(struct fixture *fx, const char *to, struct stream_id at)
+{
+    struct err err;
+    struct bytes target = bytes_from(to);
+    struct fork_request r = {
+        .source = BYTES("k"), .targets = &target, .n_targets = 1, .has_at = true, .at = at};
+    int32_t n = keys_fork(fx->ks, &r, &err);
+    if (n < 0)
+        fail_msg("%s", err.text);
+    return n;
+}
+
+static void test_a_child_leaves_out_the_other_branches(void **state)
+{
+    struct fixture fx;
+    struct err err;
+    run_three(&fx);
+    assert_int_equal(fork_branch(&fx, "a", -1, &err), 1);
+    expect_held(&fx, "a", "p e0:abc/stop ");
+    assert_int_equal(fork_branch(&fx, "b", 1, &err), 1);
+    expect_held(&fx, "b", "p e1:de/stop ");
+    expect_sequence(&fx, "b", "pde");
+    assert_int_equal(fork_at(&fx, "c", end_of(&fx, "k", 2)->id), 1);
+    expect_held(&fx, "c", "p e2:/stop ");
+    delete_end(&fx, 0);
+    assert_int_equal(fork_branch(&fx, "d", -1, &err), 1);
+    expect_held(&fx, "d", "p e1:de/stop ");
+    assert_int_equal(fork_branch(&fx, "e", 0, &err), -1);
+    assert_string_equal(err.text, "ERR BRANCH 0: of the source's last generation 2 branches stand, "
+                                  "the last is number 2");
+    fx_close_all(&fx);
+}
+
+static void test_all_children_of_one_fork_hold_the_same(void **state)
+{
+    struct fixture fx;
+    struct err err;
+    struct bytes targets[3] = {BYTES("a"), BYTES("b"), BYTES("c")};
+    struct fork_request r = {
+        .source = BYTES("k"), .targets = targets, .n_targets = 3, .has_branch = true, .branch = 1};
+    run_three(&fx);
+    assert_int_equal(keys_fork(fx.ks, &r, &err), 3);
+    expect_held(&fx, "a", "p e1:de/stop ");
+    expect_held(&fx, "c", "p e1:de/stop ");
+    fx_close_all(&fx);
+}
+
+static void test_branch_is_of_the_last_generation_and_the_child_ends_there(void **state)
+{
+    struct fixture fx;
+    struct err err;
+    run_three(&fx);
+    fx_text(&fx, "k", "q");
+    assert_int_equal(fork_branch(&fx, "a", 1, &err), 1);
+    expect_held(&fx, "a", "p e1:de/stop ");
+    assert_int_equal(fork_branch(&fx, "b", -1, &err), 1);
+    expect_held(&fx, "b", "p e0:abc/stop q ");
+    assert_int_equal(fork_branch(&fx, "c", 3, &err), -1);
+    assert_non_null(strstr(err.text, "ERR BRANCH 3: "));
+    assert_null(fx_key(&fx, "c"));
+    fx_close_all(&fx);
+}
+
+static void test_branch_of_a_source_that_generated_nothing_is_an_error(void **state)
+{
+    struct fixture fx;
+    struct err err;
+    fx_open(&fx, "");
+    fx_text(&fx, "k", "q");
+    assert_int_equal(fork_branch(&fx, "a", 0, &err), -1);
+    assert_string_equal(err.text, "ERR BRANCH 0: the source holds no generation");
+    fx_close_all(&fx);
+}
+
+static void test_branches_of_a_running_group(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct err err;
+    open_endless(&fx, "b", "c");
+    fx_gen(&fx, &c, endless);
+    assert_int_equal(fork_branch(&fx, "early", 1, &err), 1); /* queued: nothing was generated */
+    expect_held(&fx, "early", "p ");
+    fx_turns(&fx, 5);
+    assert_int_equal(fork_branch(&fx, "a", -1, &err), 1); /* branch 0 has ended */
+    expect_held(&fx, "a", "p e0:a/stop ");
+    assert_int_equal(fork_branch(&fx, "b", 1, &err), 1);
+    struct stream *s = key_stream(fx_key(&fx, "b"));
+    assert_int_equal(s->n, 2);
+    assert_int_equal(stream_entry(s, 1)->finish, GEN_FORKED);
+    assert_int_equal(stream_entry(s, 1)->text.data[0], 'b');
+    assert_true(stream_id_compare(stream_entry(s, 1)->id, end_of(&fx, "k", 0)->id) > 0);
+    expect_bytes(entry_field(stream_entry(s, 1), "branch"), "1");
+    assert_int_equal(fork_branch(&fx, "d", 3, &err), -1);
+    assert_string_equal(err.text, "ERR BRANCH 3: the generation that runs has 3, from 0 on");
+    fx_gen(&fx, &d, (struct gen_args){.key = "b", .prompt = NULL, .max_tokens = 2});
+    fx_turns(&fx, 8);
+    assert_string_equal(d.text, "xx");
+    fx_close_all(&fx);
+}
+
+/* What branch 1 has is found: but for the block's rest that the child shares with nobody. */
+static void test_a_child_finds_the_blocks_of_the_running_branch(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct err err;
+    struct engine_stats before, after;
+    static char one[60], two[60];
+    memset(one, '1', sizeof one - 1);
+    memset(two, '2', sizeof two - 1);
+    open_endless(&fx, one, two);
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 45);
+    assert_int_equal(fork_branch(&fx, "x", 2, &err), 1);
+    engine_stats(fx.engine, &before);
+    fx_gen(&fx, &d, (struct gen_args){.key = "x", .prompt = NULL, .max_tokens = 1});
+    fx_turns(&fx, 8);
+    engine_stats(fx.engine, &after);
+    assert_true(after.cached_tokens - before.cached_tokens >= 38);
+    assert_true(after.computed_prompt_tokens - before.computed_prompt_tokens <= 3);
+    fx_close_all(&fx);
+}
+
+static void at_piece(bool has_ended)
+{
+    struct fixture fx;
+    struct client c;
+    struct seen seen = {0};
+    open_endless(&fx, "bcd\x01", "efg\x01");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .n = 3, .stop = "\x01"});
+    fx_turns(&fx, 5);
+    if (has_ended)
+        fx_finish(&fx);
+    keys_read(fx_key(&fx, "k"), STREAM_ID_MIN, 7, seen_entry, &seen);
+    assert_string_equal(seen.text.data, "text=p;piece=a;piece=b;piece=e;text=a;piece=c;piece=f;");
+    assert_int_equal(fork_at(&fx, "x", seen.last), 1);
+    expect_held(&fx, "x", "p e2:ef/forked ");
+    expect_sequence(&fx, "x", "pef");
+    str_free(&seen.text);
+    fx_finish(&fx);
+    fx_close_all(&fx);
+}
+
+static void test_at_a_piece_implies_its_branch(void **state)
+{
+    at_piece(false);
+    at_piece(true);
+}
+
+static void test_at_an_end_of_an_earlier_group_implies_its_branch(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    run_three(&fx);
+    struct stream_id at = end_of(&fx, "k", 1)->id;
+    fx.never_ends = true;
+    fx.says = "";
+    memset(fx.branch_says, 0, sizeof fx.branch_says);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "q"}); /* has one branch, and runs */
+    fx_turns(&fx, 4);
+    assert_int_equal(fork_at(&fx, "x", at), 1);
+    expect_held(&fx, "x", "p e1:de/stop ");
+    at = stream_entry(key_stream(fx_key(&fx, "k")), 4)->id;
+    assert_int_equal(fork_at(&fx, "y", at), 1);
+    expect_held(&fx, "y", "p e0:abc/stop q ");
+    fx_close_all(&fx);
+}
+
+static void test_a_copy_does_the_same_into_another_database(void **state)
+{
+    struct fixture fx;
+    struct err err;
+    struct bytes target = BYTES("k");
+    struct fork_request r = {
+        .source = BYTES("k"), .targets = &target, .n_targets = 1, .target_db = 1};
+    run_three(&fx);
+    assert_int_equal(keys_fork(fx.ks, &r, &err), 1);
+    assert_int_equal(key_stream(keys_find(fx.ks, 1, BYTES("k")))->n, 2);
+    assert_int_equal(key_stream(fx_key(&fx, "k"))->n, 4);
+    fx_close_all(&fx);
+}
+
+/* ---- GENINFO and memory --------------------------------------------------------------------- */
+
+static void test_geninfo_adds_up_what_the_branches_generated(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct gen_info info;
+    open_endless(&fx, "bcdef\x01", "ghijkl\x01");
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 5);
+    keys_gen_info(fx.ks, 0, BYTES("k"), &info);
+    assert_string_equal(info.state, "running");
+    assert_int_equal(info.prompt, 1);
+    assert_int_equal(info.generated, 2 + 4 + 4);
+    assert_true(info.computed > 1);
+    assert_int_equal(info.blocks, 2); /* of the two branches that go on */
+    fx_finish(&fx);
+    keys_gen_info(fx.ks, 0, BYTES("k"), &info);
+    assert_int_equal(info.generated, 2 + 6 + 7);
+    assert_int_equal(info.prompt, 1);
+    assert_int_equal(info.computed, 1);
+    fx_close_all(&fx);
+}
+
+static void test_all_memory_of_a_group_is_given_back(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    size_t before = mem_bytes(MEM_KEY);
+    memcpy(fx.branch_says, (const char *[]){"abc", "de", ""}, 3 * sizeof *fx.branch_says);
+    fx_gen(&fx, &c, three);
+    fx_finish(&fx);
+    assert_true(mem_bytes(MEM_KEY) > before);
+    assert_true(keys_delete(fx.ks, 0, BYTES("k")));
+    assert_int_equal(mem_bytes(MEM_KEY), before);
+    fx_close_all(&fx);
+}
+
+/* Every allocation that a client's sizes ask for fails once: an end entry a branch all the same. */
+static void test_missing_memory_costs_text_and_no_end(void **state)
+{
+    for (uint64_t n = 1; n < 12; n++) {
+        struct fixture fx;
+        struct client c;
+        open_three(&fx);
+        fx_gen(&fx, &c, three);
+        mem_fail_at(n, false);
+        fx_finish(&fx);
+        mem_fail_at(0, false);
+        assert_int_equal(c.n_answers, 1);
+        assert_int_equal(key_stream(fx_key(&fx, "k"))->n, 4);
+        fx_close_all(&fx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_branch_has_an_end_entry_and_the_answer_is_in_branch_order),
+        cmocka_unit_test(test_with_info_the_answer_is_the_end_entries),
+        cmocka_unit_test(test_a_group_of_one_answers_with_an_array_and_its_pieces_name_no_branch),
+        cmocka_unit_test(test_without_n_neither_answer_nor_end_entry_speaks_of_branches),
+        cmocka_unit_test(test_pieces_name_their_branch_and_stand_before_its_end),
+        cmocka_unit_test(test_each_branch_keeps_the_interval_of_its_pieces),
+        cmocka_unit_test(test_the_event_of_the_end_comes_once_behind_the_last_branch),
+        cmocka_unit_test(test_one_branch_that_was_cancelled_makes_the_answer_an_error),
+        cmocka_unit_test(test_a_deadline_ends_the_branches_that_go_on),
+        cmocka_unit_test(test_a_failed_step_ends_all_branches_with_its_reason),
+        cmocka_unit_test(test_more_branches_than_can_run_are_refused_and_nothing_is_written),
+        cmocka_unit_test(test_the_default_of_maxtokens_is_lowered_to_what_all_branches_fit),
+        cmocka_unit_test(test_when_block_is_over_the_same_gen_attaches),
+        cmocka_unit_test(test_async_and_multi_answer_with_the_id_before_all_pieces),
+        cmocka_unit_test(test_what_multi_learns_late_is_an_error_entry_for_every_branch),
+        cmocka_unit_test(test_writers_are_refused_until_the_last_branch_has_ended),
+        cmocka_unit_test(test_the_conversation_goes_on_with_branch_0),
+        cmocka_unit_test(test_where_branch_0_is_deleted_the_lowest_that_stands_goes_on),
+        cmocka_unit_test(test_an_unfinished_branch_0_is_gone_on_inside),
+        cmocka_unit_test(test_a_finished_branch_0_is_not_gone_on_without_a_prompt),
+        cmocka_unit_test(test_two_groups_one_behind_the_other_are_two),
+        cmocka_unit_test(test_the_same_gen_attaches_and_other_numbers_are_busy),
+        cmocka_unit_test(test_an_undelivered_group_is_delivered_once_as_a_whole),
+        cmocka_unit_test(test_reading_any_of_the_ends_counts_as_delivered),
+        cmocka_unit_test(test_an_end_that_was_read_while_others_ran_counts_too),
+        cmocka_unit_test(test_a_group_with_a_deleted_end_is_not_delivered),
+        cmocka_unit_test(test_with_an_id_the_whole_group_is_answered_again_while_all_of_it_stands),
+        cmocka_unit_test(test_an_orphaned_group_resumes_the_branches_that_had_not_finished),
+        cmocka_unit_test(test_it_resumes_also_when_its_pieces_have_gone),
+        cmocka_unit_test(test_it_resumes_behind_an_entry_that_the_model_ignores),
+        cmocka_unit_test(test_an_orphan_resumes_more_than_once),
+        cmocka_unit_test(test_an_orphaned_group_with_a_deleted_end_is_new),
+        cmocka_unit_test(test_a_resume_that_is_refused_leaves_all_entries),
+        cmocka_unit_test(test_removing_the_key_ends_all_branches_and_serves_everybody),
+        cmocka_unit_test(test_shutting_down_in_the_middle_of_a_group_answers),
+        cmocka_unit_test(test_a_child_leaves_out_the_other_branches),
+        cmocka_unit_test(test_all_children_of_one_fork_hold_the_same),
+        cmocka_unit_test(test_branch_is_of_the_last_generation_and_the_child_ends_there),
+        cmocka_unit_test(test_branch_of_a_source_that_generated_nothing_is_an_error),
+        cmocka_unit_test(test_branches_of_a_running_group),
+        cmocka_unit_test(test_a_child_finds_the_blocks_of_the_running_branch),
+        cmocka_unit_test(test_at_a_piece_implies_its_branch),
+        cmocka_unit_test(test_at_an_end_of_an_earlier_group_implies_its_branch),
+        cmocka_unit_test(test_a_copy_does_the_same_into_another_database),
+        cmocka_unit_test(test_geninfo_adds_up_what_the_branches_generated),
+        cmocka_unit_test(test_all_memory_of_a_group_is_given_back),
+        cmocka_unit_test(test_missing_memory_costs_text_and_no_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
