@@ -195,4 +195,55 @@ def _():
         assert len(c.call("XREAD", "COUNT", 50, "STREAMS", "k", "0")[0][1]) == 50
 
 
+@test("who asks for pieces and never reads is bounded, then closed after its time; a reader gets them all")
+def _():
+    options = {"model": tiny_model(), "piece-interval": 0, "client-output-buffer-limit": ["normal", "8mb", "1mb", 1]}
+    with Server(options) as s, s.connect() as c, s.connect() as deaf:
+        before = int(c.info("memory")["mem_clients_normal"])
+        last = c.call("GEN", "k", "hello", "ASYNC", "IGNOREEOS", "MAXTOKENS", 1500, "SEED", 1)
+        deaf.send_raw(deaf.encode("XREAD", "BLOCK", 0, "STREAMS", "k", last) * 2000)  # each is longer than the last
+        pieces, end = c.wait_end("k", last)
+        entry = c.call("XREVRANGE", "k", "+", "-", "COUNT", 1)[0][1]
+        assert end["generated"] == "1500" and entry[:2] == [b"text", pieces], (end["finish"], len(pieces))
+        wait_until(lambda: int(c.info("clients")["client_recent_max_output_buffer"]) > 2**20, "it has 1 MiB unread")
+        used = int(c.info("memory")["mem_clients_normal"]) - before
+        assert used < 6 * 2**20, used  # 1 MiB and one reply, doubled; what it sent; and no more
+        wait_until(lambda: c.info("stats")["client_output_buffer_limit_disconnections"] == "1", "it is closed")
+        wait_until(lambda: c.info("clients")["connected_clients"] == "1", "it is gone")
+        assert int(c.info("memory")["mem_clients_normal"]) < before + 2**16
+        assert c.geninfo("k")["finish"] == "length"
+
+
+@test("200 connections with half a command, some with a large promise: a few KiB each, others are served")
+def _():
+    halves = [b"*3\r\n$4\r\nXADD\r\n$1\r\nk\r\n$100\r\nhalf of a text", b"*2\r\n$4\r\nECHO\r\n$16777216\r\nabc",
+              b"*1000000\r\n$3\r\nDEL\r\n", b"XADD k * text hel", b"*"]
+    n = 200
+    with Server({"model": tiny_model()}) as s, s.connect() as c:
+        c.call("GEN", "warm", "hello", "MAXTOKENS", 4)
+
+        def memory():
+            i = c.info("memory")
+            return int(i["used_memory_rss"]), int(i["mem_clients_normal"])
+
+        before = memory()
+        sent = int(c.info("stats")["total_net_input_bytes"])
+        clients = [s.connect() for _ in range(n)]
+        for i, client in enumerate(clients):
+            client.send_raw(halves[i % len(halves)])
+            sent += len(halves[i % len(halves)])
+        wait_until(lambda: int(c.info("stats")["total_net_input_bytes"]) >= sent, "all of it has come")
+        after = memory()
+        assert after[1] - before[1] < n * 4096, (before, after)
+        assert after[0] - before[0] < n * 65536, (before, after)
+        assert len(c.call("GEN", "other", "hello", "MAXTOKENS", 8, "IGNOREEOS")) > 0
+        assert c.info("clients")["connected_clients"] == str(n + 1) and c.info("stats")["protocol_errors"] == "0"
+        clients[0].send_raw(b"x" * 86 + b"\r\n")  # the other half
+        assert clients[0].receive(False).prefix == "ERR"  # an entry of one field without a value
+        for client in clients:
+            client.close()
+        wait_until(lambda: c.info("clients")["connected_clients"] == "1", "all have gone")
+        assert memory()[1] < before[1] + 2**16
+
+
 main()

@@ -1,0 +1,117 @@
+"""figures_clients - figures of clients that misbehave: what they cost, and that others do not feel it.
+
+They run over the tiny model: what is measured is the server.
+"""
+import resource
+import select
+import time
+
+from figures_lib import say, say_pings, start_pings
+
+
+def memory(c):
+    """Resident bytes, bytes of clients' buffers, the largest output buffer."""
+    i = c.info("memory", "clients")
+    return (int(i["used_memory_rss"]), int(i["mem_clients_normal"]), int(i["client_recent_max_output_buffer"]))
+
+
+def raise_file_limit(n):
+    """Room for n connections in this process; the server asks for its own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < n:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(n, hard), hard))
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < n:
+        raise SystemExit(f"{n} open files are needed, the hard limit is {hard} (ulimit -Hn)")
+
+
+def read_pieces(client, key, last, n):
+    """The reader's loop until n pieces have come; the number, and whether the end came first."""
+    pieces = 0
+    while pieces < n:
+        for entry in client.call("XREAD", "BLOCK", 4000, "STREAMS", key, last)[0][1]:
+            last = entry[0]
+            if b"finish" in entry[1]:
+                return pieces, True
+            pieces += entry[1][0] == b"piece"
+    return pieces, False
+
+
+def unread(lib, _):
+    """10,000 pieces of one key come, and two clients that asked for them never read."""
+    n, limit_s = 10000, 3
+    model = lib.tiny_model("--context", "16384")
+    options = {"model": model, "piece-interval": 0, "client-output-buffer-limit": ["normal", "64mb", "1mb", limit_s]}
+    with lib.Server(options) as s, s.connect() as c:
+        c.call("GEN", "warm", "hello", "MAXTOKENS", 4)
+        before = memory(c)
+        tail, whole = s.connect(), s.connect()
+        last = c.call("GEN", "k", "Once upon a time", "ASYNC", "IGNOREEOS", "MAXTOKENS", 15000, "SEED", 1)
+        # One asks for what is new, over and over; the other for all there is. Neither ever reads.
+        tail.send_raw(tail.encode("XREAD", "BLOCK", 0, "STREAMS", "k", "$") * 20000)
+        ping = start_pings(lib, s, 5)
+        with s.connect() as reader:
+            pieces, ended = read_pieces(reader, "k", last, n)
+        whole.send_raw(whole.encode("XREAD", "STREAMS", "k", 0) * 100)
+        lib.wait_until(lambda: memory(c)[2] > 2**20, "the second client has more than 1 MiB unread")
+        now = memory(c)
+        keys = int(c.info("memory")["mem_keys"])
+        say("pieces that came to a client that reads", pieces, f"{n}", pieces == n and not ended)
+        say("  resident MiB more, with the key", f"{(now[0] - before[0]) / 2**20:.1f}")
+        say("  of them the key, its pieces and ids", f"{keys / 2**20:.1f}")
+        say("  buffers of both that do not read, MiB", f"{(now[1] - before[1]) / 2**20:.2f}", "under 6",
+            now[1] - before[1] < 6 * 2**20)
+        say("  of them the largest: 1 MiB and one reply, doubled", f"{now[2] / 2**20:.2f}", "under 4", now[2] < 4 * 2**20)
+        closed = lib.wait_until(lambda: int(c.info("stats")["client_output_buffer_limit_disconnections"]),
+                                "the one over 1 MiB is closed after its time limit")
+        say(f"  closed after {limit_s} s over 1 MiB", closed, "at least 1")
+        c.call("CANCEL", "k")
+        say_pings(ping.communicate()[0])
+        tail.close()
+        whole.close()
+        c.call("DEL", "k")
+        lib.wait_until(lambda: int(c.info("clients")["connected_clients"]) == 1, "both are gone")
+        say("  their bytes behind them", memory(c)[1] - before[1], "under 65536", memory(c)[1] - before[1] < 65536)
+
+
+def half(lib, _):
+    """10,000 connections that send half a command, some of them with a large promise, and say no more."""
+    n, batch = 10000, 500
+    raise_file_limit(n + 500)
+    halves = [b"*3\r\n$4\r\nXADD\r\n$1\r\nk\r\n$100\r\nhalf of a text", b"*2\r\n$4\r\nECHO\r\n$16777216\r\nabc",
+              b"*1000000\r\n$3\r\nDEL\r\n", b"XADD k * text hel", b"*"]
+    with lib.Server({"model": lib.tiny_model(), "maxclients": n + 1000}) as s, s.connect() as c:
+        c.call("GEN", "warm", "hello", "MAXTOKENS", 4)
+        before, clients = memory(c), []
+        for start in range(0, n, batch):
+            for i in range(start, start + batch):
+                clients.append(s.connect())
+                clients[-1].send_raw(halves[i % len(halves)])
+            lib.wait_until(lambda: int(c.info("clients")["connected_clients"]) == len(clients) + 1, "they are accepted")
+        lib.wait_until(lambda: int(c.info("stats")["total_net_input_bytes"]) >= sum(
+            len(halves[i % len(halves)]) for i in range(n)), "all halves have come")
+        after = memory(c)
+        each = (after[0] - before[0]) / n
+        say(f"{n} connections with half a command: resident bytes each", int(each), "under 16384", each < 16384)
+        say("  counted bytes each", (after[1] - before[1]) // n)
+        ping = start_pings(lib, s, 5)
+        answers, start = 0, time.monotonic()
+        with s.connect(tcp=True) as other:
+            while time.monotonic() < start + 5:
+                assert len(other.call("GEN", f"g{answers}", "hello", "MAXTOKENS", 8, "IGNOREEOS")) > 0
+                answers += 1
+        say("  answers of 8 tokens to one other client in 5 s", answers, "some", answers > 0)
+        say_pings(ping.communicate()[0])
+        poll = select.poll()
+        for each_client in clients:
+            poll.register(each_client.socket, select.POLLIN)
+        say("  of them closed or answered by the server", len(poll.poll(0)), "0", not poll.poll(0))
+        for each_client in clients[::2]:  # the other halves come
+            each_client.close()
+        lib.wait_until(lambda: int(c.info("clients")["connected_clients"]) == n // 2 + 1, "half of them have gone")
+        for each_client in clients:
+            each_client.close()
+        lib.wait_until(lambda: int(c.info("clients")["connected_clients"]) == 1, "all have gone")
+        say("  counted bytes behind them", memory(c)[1] - before[1], "under 65536", memory(c)[1] - before[1] < 65536)
+
+
+PARTS = {"unread": unread, "half": half}
