@@ -160,6 +160,26 @@ static void test_blocks_and_slots_are_held_until_the_copies_are_done(void **stat
     end_pair(&p);
 }
 
+/* However many branches name a block or a slot, it is one. */
+static void test_blocks_of_a_group_are_counted_once(void **state)
+{
+    (void)state;
+    static struct pair p;
+    struct gen_blocks a, b;
+
+    start_pair(&p, 3);
+    turn(p.w);
+    gen_count_blocks(p.b.gen, &b);
+    gen_count_blocks(p.a.gen, &a);
+    assert_int_equal(b.n, 0);
+    assert_int_equal(b.n_swapped, 30 - stats_of(p.w).free_slots);
+    assert_int_equal(a.n, stats_of(p.w).used_blocks);
+    assert_int_equal(a.n_shared, stats_of(p.w).shared_blocks);
+    assert_int_equal(a.n_swapped, 0);
+    drain(p.w);
+    end_pair(&p);
+}
+
 static void test_cancel_of_a_swapped_group_frees_its_slots(void **state)
 {
     (void)state;
@@ -370,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_groups_come_back_with_their_ids),
         cmocka_unit_test(test_full_host_falls_back_to_recomputation),
         cmocka_unit_test(test_blocks_and_slots_are_held_until_the_copies_are_done),
+        cmocka_unit_test(test_blocks_of_a_group_are_counted_once),
         cmocka_unit_test(test_cancel_of_a_swapped_group_frees_its_slots),
         cmocka_unit_test(test_deadline_of_a_swapped_group_tells_what_it_made),
         cmocka_unit_test(test_failed_copy_out_is_computed_again),
