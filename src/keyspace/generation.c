@@ -285,6 +285,9 @@ static void on_end(void *owner, const struct gen_end *end)
     struct generation_branch *b = &g->branches[end->branch];
     if (end->text.len > b->n_text && !g->options.beam)
         str_append(&b->held, end->text.data + b->n_text, end->text.len - b->n_text);
+    struct bytes before = {0};
+    if (b->resumed != NULL)
+        before = entry_field(b->resumed, "logprobs");
     struct end_facts facts = {
         .finish = end->finish,
         .was_submitted = true,
@@ -299,9 +302,9 @@ static void on_end(void *owner, const struct gen_end *end)
         .queued_ms = end->queued_ms,
         .prefill_ms = end->prefill_ms,
         .decode_ms = end->decode_ms,
-        .logprobs = logprobs_print(end->logprobs, end->n_generated, end->n_best, &logprobs),
+        .logprobs = logprobs_print(end->logprobs, end->n_generated, end->n_best, before, &logprobs),
         .prompt_logprobs = logprobs_print(end->prompt_logprobs, end->n_prompt_known,
-                                          end->n_prompt_best, &prompt_logprobs),
+                                          end->n_prompt_best, (struct bytes){0}, &prompt_logprobs),
         .error = end->error,
     };
     if (facts.text.data == NULL)

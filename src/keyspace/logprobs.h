@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "kernels/backend.h"
 
-struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best, struct str *out);
+struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best,
+                            struct bytes before, struct str *out);
 
 #endif

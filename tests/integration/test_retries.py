@@ -100,6 +100,33 @@ def _():
             c.call("CACHE", "CLEAR")
 
 
+@test("a resumed answer has the log-probabilities of an undisturbed one, of every token and branch")
+def _():
+    with server() as s, s.connect() as c:
+        prompt = "once upon a time there was " * 4
+        for name, more in (("one", ()), ("group", ("N", 3))):
+            command = (prompt, "MAXTOKENS", 60, "SEED", 5, "TEMP", 1, "IGNOREEOS", "LOGPROBS", 2, "PROMPTLOGPROBS", 1, *more)
+            c.call("GEN", f"{name}:undisturbed", *command)
+            c.call("SEAM", "SLOW", 50)
+            with s.connect() as victim:
+                victim.send("GEN", name, *command)
+                wait_until(lambda: c.geninfo(name)["generated"] >= 8, "it generates")
+            alone(c, name)
+            c.call("SEAM", "CLOCK", 10001)
+            wait_until(lambda: c.geninfo(name)["finish"] == "orphaned", "it is given up")
+            c.call("SEAM", "SLOW", 0)
+            c.call("GEN", name, *command)
+            told = [{field: end.get(field) for field in ("branch", "logprobs", "prompt-logprobs", "generated")}
+                    for key in (f"{name}:undisturbed", name)
+                    for end in map(c.fields, c.call("XRANGE", key, "-", "+")[1:])]
+            half = len(told) // 2
+            assert half == len(more) + 1 if more else half == 1, told
+            order = lambda end: end["branch"] or ""
+            assert sorted(told[:half], key=order) == sorted(told[half:], key=order), told
+            assert all(len(end["logprobs"].split("\n")) == 60 for end in told), told
+            assert sum(end["prompt-logprobs"] is not None for end in told) == 2, told
+
+
 @test("eleven sends over eleven connections, each given up after five seconds: one generation")
 def _():
     with server() as s, s.connect() as c:
