@@ -4,9 +4,10 @@
  * min(10 s, jitter x 2^n s), connects, shakes hands and sends again. A generation may end at any
  * moment of that: while it waits, between its close and our seeing it, in the gap, between two lines
  * of the handshake, just before the GEN arrives again. Wherever it is, there must be one generation,
- * one end entry and one answer, and the text of an undisturbed run. A moment here is a call of
- * moment(): run m lets the model go at the m-th of them. With the longest gaps the orphan timeout
- * (10 s) strikes too, and the resend resumes. */
+ * one end entry a branch and one answer, and the text of an undisturbed run. A moment here is a call
+ * of moment(): run m lets the model go at the m-th of them. With the longest gaps the orphan timeout
+ * (10 s) strikes too, and the resend resumes: with several branches those that had not finished;
+ * beams are searched anew. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,10 +26,22 @@ enum {
     MADE_BEFORE = 9, /* tokens there before the model stands still */
     N_TOKENS = 40,
 };
-#define GEN "GEN k 'tell me more' SEED 7 TEMP 1 MAXTOKENS 40 IGNOREEOS"
+static const struct ask {
+    const char *name, *gen;
+    int n_branches;
+    bool from_the_start; /* a resumed one makes its tokens again */
+} asks[] = {
+    /* Of the three branches one says its stop string at its 8th token, so before MADE_BEFORE, one at
+     * its 19th, one never. */
+    {"one answer", "GEN k 'tell me more' SEED 7 TEMP 1 MAXTOKENS 40 IGNOREEOS", 1, false},
+    {"three branches", "GEN k 'tell me more' N 3 SEED 3 TEMP 1 MAXTOKENS 40 IGNOREEOS STOP x", 3,
+     false},
+    {"three beams", "GEN k 'tell me more' BEAM 3 MAXTOKENS 40 IGNOREEOS", 3, true},
+};
 
 struct trial {
     struct world *w;
+    const struct ask *ask;
     int at, end_at; /* moments so far; the one at which the model goes on */
     int n_answers;
     struct str heard, text;
@@ -82,7 +95,7 @@ static bool has_answer(struct trial *t, int fd)
 static bool send_once(struct trial *t, bool is_first)
 {
     int fd = reconnect(t);
-    (void)world_say_line(t->w, fd, GEN);
+    (void)world_say_line(t->w, fd, t->ask->gen);
     if (is_first)
         world_launch(t->w, MADE_BEFORE);
     bool answered = has_answer(t, fd);
@@ -113,7 +126,13 @@ static bool run_client(struct trial *t, int64_t jitter_percent)
     return false;
 }
 
-/* What the server has of it: one end entry, no token made twice. */
+/* Of all ends but those that are resumed. */
+static uint64_t n_ends(const struct engine_stats *s)
+{
+    return s->ends[GEN_LENGTH] + s->ends[GEN_STOP];
+}
+
+/* What the server has of it: one end entry a branch, no token made twice. */
 static void check_server(struct trial *t, const struct engine_stats *before)
 {
     struct engine_stats after;
@@ -122,11 +141,13 @@ static void check_server(struct trial *t, const struct engine_stats *before)
     (void)world_ask(t->w, fd, "XRANGE k - +", &t->heard);
     for (const char *at = t->heard.data; (at = strstr(at, "\r\nfinish\r\n")) != NULL; at++)
         n++;
-    if (n != 1 || !strstr(t->heard.data, "\r\nfinish\r\n$6\r\nlength\r\n"))
-        t->fault = "not exactly one end entry with finish length";
+    if (n != t->ask->n_branches || strstr(t->heard.data, "orphaned"))
+        t->fault = "not exactly one end entry a branch, ended by itself";
+    uint64_t most = N_TOKENS * (uint64_t)t->ask->n_branches;
     uint64_t made = after.generated_tokens - before->generated_tokens;
     uint64_t resumed = after.ends[GEN_ORPHANED] - before->ends[GEN_ORPHANED];
-    if (after.ends[GEN_LENGTH] - before->ends[GEN_LENGTH] != 1 || made > N_TOKENS + resumed)
+    bool is_made_twice = made > most + resumed && !(t->ask->from_the_start && resumed > 0);
+    if (n_ends(&after) - n_ends(before) != (uint64_t)t->ask->n_branches || is_made_twice)
         t->fault = "more than one generation";
     if (world_audit(t->w))
         t->fault = "the books do not add up";
@@ -135,11 +156,11 @@ static void check_server(struct trial *t, const struct engine_stats *before)
     world_pass_ms(t->w, 61000);
 }
 
-static bool run_trial(struct world *w, int64_t jitter_percent, int end_at, struct bytes expected,
-                      int *n_moments)
+static bool run_trial(struct world *w, const struct ask *ask, int64_t jitter_percent, int end_at,
+                      struct bytes expected, int *n_moments)
 {
     struct engine_stats before;
-    struct trial t = {.w = w, .end_at = end_at};
+    struct trial t = {.w = w, .ask = ask, .end_at = end_at};
     engine_stats(w->s->engine, &before);
     world_hold(w, true, false);
     bool answered = run_client(&t, jitter_percent);
@@ -153,8 +174,8 @@ static bool run_trial(struct world *w, int64_t jitter_percent, int end_at, struc
     if (end_at != 0)
         check_server(&t, &before);
     if (t.fault)
-        printf("# jitter %d %%, moment %d: %s; heard '%.200s'\n", (int)jitter_percent, end_at,
-               t.fault, t.text.data ? t.text.data : "");
+        printf("# %s, jitter %d %%, moment %d: %s; heard '%.200s'\n", ask->name,
+               (int)jitter_percent, end_at, t.fault, t.text.data ? t.text.data : "");
     str_free(&t.heard);
     str_free(&t.text);
     return t.fault == NULL;
@@ -169,11 +190,11 @@ static void flush_all(struct world *w, struct str *heard)
 }
 
 /* What an undisturbed run answers. */
-static void undisturbed(struct world *w, struct str *text)
+static void undisturbed(struct world *w, const struct ask *ask, struct str *text)
 {
     struct str heard = {0};
     int fd = world_dial(w, false);
-    (void)world_say_line(w, fd, GEN);
+    (void)world_say_line(w, fd, ask->gen);
     (void)world_rest(w);
     (void)world_hear(fd, text);
     close(fd);
@@ -181,36 +202,44 @@ static void undisturbed(struct world *w, struct str *text)
     str_free(&heard);
 }
 
+/* The end at every moment; the number of trials. */
+static int run_all(struct world *w, const struct ask *ask, int64_t jitter_percent, int *n_failed)
+{
+    struct str text = {0}, heard = {0};
+    int n_moments, ignored;
+    undisturbed(w, ask, &text);
+    (void)run_trial(w, ask, jitter_percent, 0, bytes_of(&text), &n_moments);
+    flush_all(w, &heard);
+    n_moments--; /* the one behind its last close is too late for the client */
+    for (int m = FIRST; m <= n_moments; m++)
+        *n_failed += !run_trial(w, ask, jitter_percent, m, bytes_of(&text), &ignored);
+    str_free(&text);
+    str_free(&heard);
+    return n_moments - FIRST + 1;
+}
+
 int main(void)
 {
     static const int64_t jitters[] = {0, 40, 100};
+    enum { N_JITTERS = sizeof jitters / sizeof *jitters, N_ASKS = sizeof asks / sizeof *asks };
     struct world w;
-    struct str text = {0}, heard = {0};
-    int n_tests = 0, n_failed = 0, n_trials = 0;
+    int n_failed = 0, n_trials = 0;
     (void)signal(SIGPIPE, SIG_IGN);
     world_open(&w, NULL, false);
-    undisturbed(&w, &text);
-    printf("1..%d\n", (int)(sizeof jitters / sizeof *jitters));
-    for (size_t j = 0; j < sizeof jitters / sizeof *jitters; j++) {
-        int n_moments, ignored, failed = 0;
-        (void)run_trial(&w, jitters[j], 0, bytes_of(&text), &n_moments);
-        flush_all(&w, &heard);
-        n_moments--; /* the one behind its last close is too late for the client */
-        for (int m = FIRST; m <= n_moments; m++)
-            failed += !run_trial(&w, jitters[j], m, bytes_of(&text), &ignored);
-        printf("%sok %d - one generation and one answer, the end at each of %d moments, jitter %d "
-               "%%\n",
-               failed ? "not " : "", ++n_tests, n_moments - FIRST + 1, (int)jitters[j]);
+    printf("1..%d\n", N_ASKS * N_JITTERS);
+    for (int i = 0; i < N_ASKS * N_JITTERS; i++) {
+        const struct ask *ask = &asks[i / N_JITTERS];
+        int failed = 0, n = run_all(&w, ask, jitters[i % N_JITTERS], &failed);
+        printf("%sok %d - %s and one answer to it, the end at each of %d moments, jitter %d %%\n",
+               failed ? "not " : "", i + 1, ask->name, n, (int)jitters[i % N_JITTERS]);
         fflush(stdout);
         n_failed += failed;
-        n_trials += n_moments - FIRST + 1;
+        n_trials += n;
     }
     struct engine_stats t;
     engine_stats(w.s->engine, &t);
     printf("# %d ends between %d sends, %" PRIu64 " orphans resumed on the way, %d failures\n",
            n_trials, SENDS, t.ends[GEN_ORPHANED], n_failed);
     world_close(&w);
-    str_free(&text);
-    str_free(&heard);
     return n_failed > 0;
 }
