@@ -1,4 +1,4 @@
-/* scripts.c - the forty conversations; scripts.h says how they read. */
+/* scripts.c - the conversations; scripts.h says how they read. */
 #include "tests/server/scripts.h"
 
 #include <stddef.h>
@@ -53,6 +53,17 @@ const struct script scripts[] = {
     {"forked at an entry",
      "1 XADD k 1-1 text one\n1 XADD k 2-1 text two\n1 FORK k a AT 1-1\n1 XRANGE "
      "a - +\n1 GEN a '' " SHORT "\ngo\n"},
+    {"several answers", "1 GEN k hello N 3 " SHORT "\ngo\n1 XRANGE k - +\n1 GENINFO k\n1 FORK k a "
+                        "BRANCH 2\n1 GEN k more N 2 " SHORT "\ngo\n1 GEN a more " SHORT "\ngo\n"},
+    {"a group is cancelled",
+     "1 GEN k hello N 3 " SHORT "\n2 XREAD BLOCK 0 STREAMS k $\nhold 3\n3 "
+     "FORK k a b BRANCH 1\n3 CANCEL k\ngo\n2 XRANGE k - +\n2 XRANGE a - +\n"},
+    {"an orphaned group is resumed",
+     "1 GEN k hello N 3 ID one " SHORT "\nhold 4\nclose 1\nwait 11000\n2 XLEN k\n2 GEN k hello N 3 "
+     "ID one " SHORT "\ngo\n2 GEN k hello N 3 ID one " SHORT "\n2 XRANGE k - +\n"},
+    {"beams",
+     "1 GEN k hello BEAM 3 LENPENALTY 1.5 EARLYSTOP MAXTOKENS 12\nhold 3\n2 FORK k a\ngo\n1 "
+     "XRANGE k - +\n"},
     {"deleted while it runs",
      "1 GEN k hello " SHORT "\n2 XREAD BLOCK 0 STREAMS k $\nhold 2\n3 DEL k\n"
      "go\n3 GENINFO k\n"},

@@ -1,4 +1,4 @@
-/* scripts.h - forty conversations between one to three clients and the server, as text.
+/* scripts.h - conversations between one to three clients and the server, as text.
  *
  * A line is a client's number and what it says; the reply is not waited for, a few turns of the loop
  * go by. Other lines: `hold N` lets the model make N more steps and stops it, `go` lets it run until

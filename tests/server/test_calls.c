@@ -1,4 +1,4 @@
-/* test_calls.c - call n fails: memory, sockets, files, in forty conversations (scripts.c).
+/* test_calls.c - call n fails: memory, sockets, files, in the conversations of scripts.c.
  *
  * Each conversation runs once undisturbed, which counts its calls; then it runs again and again, and
  * each time another call fails, once. The client who meets it gets an error or is closed; the others
