@@ -197,7 +197,7 @@ def _():
 
 @test("who asks for pieces and never reads is bounded, then closed after its time; a reader gets them all")
 def _():
-    options = {"model": tiny_model(), "piece-interval": 0, "client-output-buffer-limit": ["normal", "8mb", "1mb", 1]}
+    options = {"model": tiny_model(), "piece-interval": 0, "client-output-buffer-limit": ["normal", "8mb", "1mb", 3600]}
     with Server(options) as s, s.connect() as c, s.connect() as deaf:
         before = int(c.info("memory")["mem_clients_normal"])
         last = c.call("GEN", "k", "hello", "ASYNC", "IGNOREEOS", "MAXTOKENS", 1500, "SEED", 1)
@@ -208,6 +208,7 @@ def _():
         wait_until(lambda: int(c.info("clients")["client_recent_max_output_buffer"]) > 2**20, "it has 1 MiB unread")
         used = int(c.info("memory")["mem_clients_normal"]) - before
         assert used < 6 * 2**20, used  # 1 MiB and one reply, doubled; what it sent; and no more
+        c.call("CONFIG", "SET", "client-output-buffer-limit", "normal 8mb 1mb 1")
         wait_until(lambda: c.info("stats")["client_output_buffer_limit_disconnections"] == "1", "it is closed")
         wait_until(lambda: c.info("clients")["connected_clients"] == "1", "it is gone")
         assert int(c.info("memory")["mem_clients_normal"]) < before + 2**16
