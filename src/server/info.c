@@ -264,6 +264,8 @@ static void section_cache(struct server *s, struct str *out)
     LINE(out, "cache_blocks_cached:%d", t.cached_blocks);
     LINE(out, "cache_blocks_used:%d", t.used_blocks);
     LINE(out, "cache_blocks_promised:%d", t.promised_blocks);
+    LINE(out, "cache_blocks_shared:%d", t.shared_blocks);
+    LINE(out, "cache_blocks_unwanted:%d", t.unwanted_blocks);
     LINE(out, "cache_hits_full:%llu", (unsigned long long)t.hits_full);
     LINE(out, "cache_hits_tail:%llu", (unsigned long long)t.hits_tail);
     LINE(out, "cache_copies:%llu", (unsigned long long)t.copies);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "tests/unit/group_world.h"
 
 enum { MAX_PROMPT = 400 };
@@ -68,6 +69,8 @@ static void take_end(void *owner, const struct gen_end *end)
     a->n_told++;
     a->n_known = end->n_prompt_known;
     a->n_cached = end->n_cached;
+    if (end->finish == GEN_STOP || end->finish == GEN_LENGTH)
+        assert_int_equal(end->n_prompt_known, end->n_prompt);
     check_rows(a, end);
 }
 
@@ -364,6 +367,59 @@ static void test_without_memory_they_are_refused(void **state)
     world_free(w);
 }
 
+/* One that asks, at random: some prompts are equal, some groups, some beams. */
+static void ask_at_random(struct asked *a, struct world *w, int32_t running, uint64_t seed,
+                          uint32_t step)
+{
+    struct gen_options o =
+        options_of(rng_at(seed, 3, step), 1 + (int64_t)(rng_at(seed, 4, step) % 30));
+    int32_t most = (int32_t)(rng_at(seed, 5, step) % 4) + 1;
+
+    o.n_branches = most < running ? most : running;
+    o.beam = rng_at(seed, 6, step) % 4 == 0;
+    o.priority = (int32_t)(rng_at(seed, 7, step) % 3);
+    ask_with(a, w, 1 + (int32_t)(rng_at(seed, 8, step) % 90), (int32_t)(rng_at(seed, 9, step) % 3),
+             o, (int32_t)(rng_at(seed, 10, step) % 6));
+}
+
+/* Whatever comes together: what is told is right, and all of it unless it was cancelled. */
+static void test_random_loads_tell_every_prompt_once(void **state)
+{
+    (void)state;
+    enum { AT_ONCE = 8 };
+    static struct asked seen[AT_ONCE];
+    uint64_t preemptions = 0, cut = 0;
+
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct shape shape = {.block = 1 << rng_at(seed, 0, 0) % 5, .context = 200, .queue = 20};
+        shape.running = 1 + (int32_t)(rng_at(seed, 0, 1) % 9);
+        shape.chunk = shape.block * (1 + (int32_t)(rng_at(seed, 0, 2) % 4));
+        shape.batch = shape.running + shape.block * (1 + (int32_t)(rng_at(seed, 0, 3) % 4));
+        shape.slots = seed % 3 ? 0 : 60;
+        shape.pool = 90 / shape.block + 4 * ((2 * shape.block + 28) / shape.block) + 2;
+        struct world *w = world_new(shape);
+        memset(seen, 0, sizeof seen);
+        print_message("# seed %d\n", (int)seed);
+        for (uint32_t step = 0; step < 400; step++) {
+            struct asked *a = &seen[rng_at(seed, 1, step) % AT_ONCE];
+            if (!a->gen) {
+                ask_at_random(a, w, shape.running, seed, step);
+            } else if (rng_at(seed, 2, step) % 29 == 0) {
+                engine_cancel(w->engine, a->gen, GEN_CANCELLED);
+                cut += a->n_known < a->n_prompt;
+            }
+            turn(w);
+        }
+        drain(w);
+        for (int32_t i = 0; i < AT_ONCE; i++)
+            assert_true(seen[i].w == NULL || seen[i].n_told == 1);
+        preemptions += stats_of(w).preemptions;
+        world_free(w);
+    }
+    assert_true(preemptions > 20);
+    assert_true(cut > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_one_that_ends_early_tells_what_is_known),
         cmocka_unit_test(test_a_resumed_group_collects_them_again),
         cmocka_unit_test(test_without_memory_they_are_refused),
+        cmocka_unit_test(test_random_loads_tell_every_prompt_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
