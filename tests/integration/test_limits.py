@@ -201,7 +201,8 @@ def _():
     with Server(options) as s, s.connect() as c, s.connect() as deaf:
         before = int(c.info("memory")["mem_clients_normal"])
         last = c.call("GEN", "k", "hello", "ASYNC", "IGNOREEOS", "MAXTOKENS", 1500, "SEED", 1)
-        deaf.send_raw(deaf.encode("XREAD", "BLOCK", 0, "STREAMS", "k", last) * 2000)  # each is longer than the last
+        deaf.send_raw(deaf.encode("XREAD", "BLOCK", 0, "STREAMS", "k", "$") * 100)  # whatever is new
+        deaf.send_raw(deaf.encode("XREAD", "STREAMS", "k", last) * 2000)  # and all that came
         pieces, end = c.wait_end("k", last)
         entry = c.call("XREVRANGE", "k", "+", "-", "COUNT", 1)[0][1]
         assert end["generated"] == "1500" and entry[:2] == [b"text", pieces], (end["finish"], len(pieces))
