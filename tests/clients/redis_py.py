@@ -62,6 +62,23 @@ def check_gen():
     assert r.execute_command("CANCEL", "g") == 0
 
 
+def check_group():
+    r = connect(decode_responses=True, encoding_errors="replace")  # drawn bytes are no UTF-8
+    texts = r.execute_command("GEN", "n", "hello there", "N", 3, "MAXTOKENS", 12, "TEMP", 1, "SEED", 7, "IGNOREEOS")
+    ends = sorted((f for _, f in r.xrange("n")[1:]), key=lambda f: int(f["branch"]))
+    assert texts == [f["text"] for f in ends] and len(set(texts)) > 1, (texts, ends)
+    assert r.execute_command("FORK", "n", "n2", "BRANCH", 2) == 1
+    assert [f["text"] for _, f in r.xrange("n2")] == ["hello there", texts[2]]
+    best = r.execute_command("GEN", "b", "hello there", "BEAM", 2, "MAXTOKENS", 6, "IGNOREEOS", "BLOCK", 4000)
+    assert len(best) == 2 and best[0] == r.xrange("b")[1][1]["text"], best
+    with r.pipeline() as p:
+        p.execute_command("GEN", "m3", "in a transaction", "N", 3, "MAXTOKENS", 4, "IGNOREEOS")
+        (last,), n_ends = p.execute(), 0
+    while n_ends < 3:
+        for last, fields in entries_of(r.xread({"m3": last}, block=4000)):
+            n_ends += "finish" in fields
+
+
 def check_stream():
     r = connect(decode_responses=True)
     whole = r.execute_command("GEN", "w", "stream this", "MAXTOKENS", 40, *GREEDY)

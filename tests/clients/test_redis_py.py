@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
 from kvasir_test import PATIENCE_S, Server, Skip, main, test, tiny_model  # noqa: E402
 
-CHECKS = ("asyncio", "basics", "cancel", "errors", "gen", "keys", "pipeline", "resp3", "stream", "threads",
+CHECKS = ("asyncio", "basics", "cancel", "errors", "gen", "group", "keys", "pipeline", "resp3", "stream", "threads",
           "unix_socket")
 PYTHONS = {"redis-py of Debian": "/usr/bin/python3", "redis-py of the index": os.environ.get("KVASIR_CLIENT_PYTHON")}
 results = {}
