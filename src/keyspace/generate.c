@@ -505,21 +505,32 @@ int32_t keys_n_generating(const struct keyspace *ks)
 }
 
 /* All of what the branches made; the rest is the same for all, or of the first that goes on. */
+static int64_t view_all(const struct generation *g, struct gen_view *view)
+{
+    int64_t generated = 0;
+    *view = (struct gen_view){.finish = GEN_NONE};
+    for (int32_t i = g->n_branches - 1; i >= 0; i--) {
+        const struct generation_branch *b = &g->branches[i];
+        struct gen_view one;
+        if (b->is_over) {
+            generated += conversation_end_number(b->end, "generated");
+            continue;
+        }
+        gen_view_branch(g->gen, i, &one);
+        generated += one.n_generated;
+        if (one.finish == GEN_NONE || view->n_branches == 0)
+            *view = one;
+    }
+    return generated;
+}
+
 static void info_of_running(const struct generation *g, struct gen_info *info)
 {
-    struct gen_view view = {0};
-    int64_t generated = 0;
+    struct gen_view view;
     info->state = "queued";
     if (g->gen == NULL)
         return;
-    for (int32_t i = g->n_branches - 1; i >= 0; i--) {
-        struct gen_view one;
-        gen_view_branch(g->gen, i, &one);
-        const struct generation_branch *b = &g->branches[i];
-        if (i == g->n_branches - 1 || (one.finish == GEN_NONE && !b->is_over))
-            view = one;
-        generated += b->is_over ? conversation_end_number(b->end, "generated") : one.n_generated;
-    }
+    int64_t generated = view_all(g, &view);
     *info = (struct gen_info){
         .state = view.running ? "running" : "queued",
         .finish = info->finish,

@@ -134,6 +134,15 @@ static void run_three(struct fixture *fx)
     expect_texts(&c, "abc|de|", 3);
 }
 
+static int32_t fork_branch(struct fixture *fx, const char *to, int32_t branch, struct err *err)
+{
+    struct bytes target = bytes_from(to);
+    struct fork_request r = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
+    r.has_branch = branch >= 0;
+    r.branch = branch;
+    return keys_fork(fx->ks, &r, err);
+}
+
 /* ---- ends and answers ----------------------------------------------------------------------- */
 
 static void test_every_branch_has_an_end_entry_and_the_answer_is_in_branch_order(void **state)
@@ -708,6 +717,35 @@ static void test_an_orphan_resumes_more_than_once(void **state)
     fx_close_all(&fx);
 }
 
+static void test_what_is_said_of_a_group_while_it_resumes(void **state)
+{
+    struct fixture fx;
+    struct client c, d;
+    struct err err;
+    struct gen_info info;
+    orphan(&fx);
+    size_t n_before = end_of(&fx, "k", 1)->text.len;
+    fx_gen(&fx, &c, endless);
+    fx_turns(&fx, 2);
+    keys_gen_info(fx.ks, 0, BYTES("k"), &info);
+    assert_string_equal(info.state, "running");
+    assert_int_equal(info.prompt, 1);
+    assert_in_range(info.generated, 2 + 2 * n_before, 2 + 2 * n_before + 4);
+    assert_true(info.queued_ms >= 0 && info.decode_ms >= 0);
+    fx_gen(&fx, &d, endless);                             /* attaches */
+    assert_int_equal(fork_branch(&fx, "a", -1, &err), 1); /* what had finished */
+    expect_held(&fx, "a", "p e0:a/stop ");
+    assert_int_equal(fork_branch(&fx, "b", 1, &err), 1);
+    struct stream *s = key_stream(fx_key(&fx, "b"));
+    assert_int_equal(s->n, 2);
+    assert_memory_equal(stream_entry(s, 1)->text.data, "bcdef", n_before);
+    assert_true(stream_entry(s, 1)->text.len >= n_before);
+    fx_finish(&fx);
+    expect_texts(&c, "a|bcdef|ghijkl", 3);
+    expect_texts(&d, "a|bcdef|ghijkl", 3);
+    fx_close_all(&fx);
+}
+
 static void test_an_orphaned_group_with_a_deleted_end_is_new(void **state)
 {
     struct fixture fx;
@@ -776,15 +814,6 @@ static void test_shutting_down_in_the_middle_of_a_group_answers(void **state)
 }
 
 /* ---- FORK and COPY -------------------------------------------------------------------------- */
-
-static int32_t fork_branch(struct fixture *fx, const char *to, int32_t branch, struct err *err)
-{
-    struct bytes target = bytes_from(to);
-    struct fork_request r = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
-    r.has_branch = branch >= 0;
-    r.branch = branch;
-    return keys_fork(fx->ks, &r, err);
-}
 
 static int32_t fork_at(struct fixture *fx, const char *to, struct stream_id at)
 {
@@ -969,6 +998,65 @@ static void test_a_copy_does_the_same_into_another_database(void **state)
     fx_close_all(&fx);
 }
 
+/* ---- chats, and characters that are cut ------------------------------------------------------ */
+
+static void test_a_group_of_answers_to_a_chat(void **state)
+{
+    struct fixture fx;
+    struct client c, gone;
+    struct gen_args args = {.key = "k", .prompt = "hi", .role = "user", .n = 2, .stop = "\x01"};
+    fx_open(&fx, "");
+    fx.never_ends = true;
+    fx.branch_says[0] = "abc";
+    fx.branch_says[1] = "d\x01";
+    fx_gen(&fx, &gone, args);
+    fx_turns(&fx, 6);
+    gen_waiter_leave(&gone.waiter);
+    clock_advance_ms(10000);
+    clock_tick();
+    (void)keyspace_turn(fx.ks);
+    assert_int_equal(end_of(&fx, "k", 0)->finish, GEN_ORPHANED);
+    fx_turn(&fx);
+    struct bytes text = end_of(&fx, "k", 0)->text;
+    assert_in_range(text.len, 2, 6);
+    fx.branch_says[0] = "c\x01";
+    struct str expected = {0};
+    str_printf(&expected, "%.*sc|d", (int)text.len, text.data);
+    fx_gen(&fx, &c, args);
+    fx_finish(&fx);
+    expect_texts(&c, expected.data, 2);
+    expect_bytes(entry_field(end_of(&fx, "k", 1), "role"), "assistant");
+    str_clear(&expected);
+    text = end_of(&fx, "k", 0)->text;
+    str_printf(&expected,
+               "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n%.*s<|im_end|>\n"
+               "<|im_start|>user\nmore<|im_end|>\n",
+               (int)text.len, text.data);
+    struct stream_id id;
+    struct err err;
+    fx_add(&fx, "k", (const char *const[]){"role", "user", "content", "more"}, 2, &id, &err);
+    expect_sequence(&fx, "k", expected.data);
+    str_free(&expected);
+    fx_close_all(&fx);
+}
+
+/* Each branch goes on inside the character that the entry before has begun. */
+static void test_every_branch_delivers_the_character_that_was_cut(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "a\xc3");
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p", .max_tokens = 2});
+    fx_finish(&fx);
+    assert_string_equal(c.text, "a");
+    fx.branch_says[0] = "\xa9x";
+    fx.branch_says[1] = "\xb6y";
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = NULL, .n = 2});
+    fx_finish(&fx);
+    expect_texts(&c, "\xc3\xa9x|\xc3\xb6y", 2);
+    fx_close_all(&fx);
+}
+
 /* ---- GENINFO and memory --------------------------------------------------------------------- */
 
 static void test_geninfo_adds_up_what_the_branches_generated(void **state)
@@ -1059,6 +1147,7 @@ int main(void)
         cmocka_unit_test(test_it_resumes_also_when_its_pieces_have_gone),
         cmocka_unit_test(test_it_resumes_behind_an_entry_that_the_model_ignores),
         cmocka_unit_test(test_an_orphan_resumes_more_than_once),
+        cmocka_unit_test(test_what_is_said_of_a_group_while_it_resumes),
         cmocka_unit_test(test_an_orphaned_group_with_a_deleted_end_is_new),
         cmocka_unit_test(test_a_resume_that_is_refused_leaves_all_entries),
         cmocka_unit_test(test_removing_the_key_ends_all_branches_and_serves_everybody),
@@ -1072,6 +1161,8 @@ int main(void)
         cmocka_unit_test(test_at_a_piece_implies_its_branch),
         cmocka_unit_test(test_at_an_end_of_an_earlier_group_implies_its_branch),
         cmocka_unit_test(test_a_copy_does_the_same_into_another_database),
+        cmocka_unit_test(test_a_group_of_answers_to_a_chat),
+        cmocka_unit_test(test_every_branch_delivers_the_character_that_was_cut),
         cmocka_unit_test(test_geninfo_adds_up_what_the_branches_generated),
         cmocka_unit_test(test_all_memory_of_a_group_is_given_back),
         cmocka_unit_test(test_missing_memory_costs_text_and_no_end),
