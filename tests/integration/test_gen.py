@@ -150,6 +150,20 @@ def _(server, c):
             f"ERR GEN PROMPTLOGPROBS must be an integer from 0 to 20, not '{value}'")
 
 
+@test("N and BEAM tell PROMPTLOGPROBS once, with branch 0, and LOGPROBS with each branch")
+@with_model()
+def _(server, c):
+    alone = c.fields(c.call("GEN", "alone", "hello there", "MAXTOKENS", 2, "PROMPTLOGPROBS", 2, "WITHINFO"))
+    for how in (("N", 3), ("BEAM", 3)):
+        ends = c.call("GEN", how[0], "hello there", *how, "MAXTOKENS", 6, "IGNOREEOS", "LOGPROBS", 2,
+                      "PROMPTLOGPROBS", 2, "WITHINFO")
+        told = [c.fields(end) for end in ends]
+        assert len(told) == 3 and [end.get("prompt-logprobs") for end in told] == [alone["prompt-logprobs"], None, None]
+        for end in told:
+            lines = [line.split(" ") for line in end["logprobs"].split("\n")]
+            assert len(lines) == int(end["generated"]) and all(len(line) == 3 for line in lines), lines
+
+
 @test("a long text is tokenised beside the loop; inside MULTI at once; the client may go meanwhile")
 @with_model()
 def _(server, c):
