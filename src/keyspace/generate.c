@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/plant.h"
 #include "cache/lineage.h"
+#include "keyspace/logprobs.h"
 
 #define JOB_BYTES 2048               /* of text to tokenise: about 1 ms at 2 MB/s */
 #define JOB_ENTRIES 4096             /* to walk, whatever they hold */
@@ -192,6 +193,8 @@ static int submit(struct generation *g, struct err *err)
     fit_max_tokens(g);
     if (g->key->lineage == NULL)
         g->key->lineage = lineage_new();
+    if (g->resumes && logprobs_count(prompt_logprobs_of(&g->branches[0])) == build->ids.n)
+        g->options.prompt_logprobs = false; /* they stand in the entry that goes on */
     struct gen_start *starts = starts_of(g);
     g->options.lineage = g->key->lineage;
     g->options.starts = starts;

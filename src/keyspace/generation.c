@@ -309,6 +309,8 @@ static void on_end(void *owner, const struct gen_end *end)
     };
     if (facts.text.data == NULL)
         facts.text = BYTES("");
+    if (end->branch == 0 && end->prompt_logprobs == NULL)
+        facts.prompt_logprobs = prompt_logprobs_of(b);
     end_branch(g, end->branch, &facts);
     str_free(&logprobs);
     str_free(&prompt_logprobs);

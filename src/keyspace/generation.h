@@ -56,6 +56,13 @@ void generation_refuse(struct generation *g, const char *error);
 /* Ends it now at any stage; true when `finish` became its finish. Frees it. */
 bool generation_stop(struct generation *g, enum gen_finish finish);
 
+/* Field `prompt-logprobs` of the entry that this branch goes on from; data NULL: there is none. */
+static inline struct bytes prompt_logprobs_of(const struct generation_branch *branch)
+{
+    return branch->resumed ? entry_field(branch->resumed, "prompt-logprobs")
+                           : (struct bytes){NULL, 0};
+}
+
 /* waiter.c */
 void waiter_attach(struct generation *g, struct gen_waiter *waiter, int64_t block_ms);
 void waiter_answer_error(struct gen_waiter *waiter, const char *error);

@@ -51,3 +51,12 @@ struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best
     }
     return out->len > 0 ? bytes_of(out) : BYTES("");
 }
+
+int32_t logprobs_count(struct bytes text)
+{
+    int32_t n = 0;
+
+    for (; text.len > 0; n++)
+        (void)next_line(&text);
+    return n;
+}

@@ -112,10 +112,12 @@ def _():
                 victim.send("GEN", name, *command)
                 wait_until(lambda: c.geninfo(name)["generated"] >= 8, "it generates")
             alone(c, name)
+            prompts = computed(c)
             c.call("SEAM", "CLOCK", 10001)
             wait_until(lambda: c.geninfo(name)["finish"] == "orphaned", "it is given up")
             c.call("SEAM", "SLOW", 0)
             c.call("GEN", name, *command)
+            assert computed(c) - prompts <= 16, "its prompt is not computed twice"
             told = [{field: end.get(field) for field in ("branch", "logprobs", "prompt-logprobs", "generated")}
                     for key in (f"{name}:undisturbed", name)
                     for end in map(c.fields, c.call("XRANGE", key, "-", "+")[1:])]
