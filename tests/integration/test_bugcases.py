@@ -457,6 +457,22 @@ def _():
         assert end_of(c, "k1")["finish"] == "length"
 
 
+@test("beams with a stop string that never comes, with and without early stop, end within the limit")
+def _():
+    limit = 10
+    with shared().connect() as c:
+        for width in (1, 2, 16):
+            for early in ([], ["EARLYSTOP"]):
+                before = number(c, "steps")
+                answers = c.call("GEN", "k", "Hi", "BEAM", width, "MAXTOKENS", limit, "STOP", "###", *early)
+                assert len(answers) == width and number(c, "steps") - before <= limit, (width, early)
+                ends = [c.fields(e) for e in c.call("XRANGE", "k", "-", "+")[1:]]
+                assert [e["branch"] for e in ends] == [str(i) for i in range(width)], ends
+                assert all(int(e["generated"]) <= limit for e in ends), ends
+                c.call("DEL", "k")
+        assert c.call("DEBUG", "AUDIT") == "OK"
+
+
 # ---- chat -------------------------------------------------------------------------------------------
 
 
@@ -540,7 +556,8 @@ def _():
     with server.connect() as c:
         bias = [word for i in range(2000) for word in ("BIAS", i % 300, 1)]
         for options, limit in ((["STOP", "a"] * 100000, "64"), (bias, "1024"), (["STOP", "a" * 1025], "1024"),
-                               (["MAXTOKENS", 2**31], "2147483647"), (["N", 1000000], "N")):
+                               (["MAXTOKENS", 2**31], "2147483647"), (["N", 1000000], "1 to 64"),
+                               (["BEAM", 1000000], "1 to 16"), (["LOGPROBS", 1000000], "0 to 20")):
             error = c.error("GEN", "k", "x", *options)
             assert error.startswith("ERR ") and limit in error, error
         assert c.call("EXISTS", "k") == 0

@@ -131,7 +131,7 @@ class Load:
 
     def __init__(self, server, seed, over):
         self.server, self.rng, self.over = server, random.Random(seed), over
-        self.clients = [self.server.connect() for _ in range(CLIENTS // THREADS)]
+        self.clients = [self.connect() for _ in range(CLIENTS // THREADS)]
         self.waiting = set()
         self.commands = 0
         self.fault = None
@@ -143,13 +143,21 @@ class Load:
         gen = ("GEN", key, prompt, "MAXTOKENS", 1 + rng.randrange(200), "PRIORITY", rng.randrange(3))
         if rng.randrange(3):
             return rng.choice((gen, gen, (*gen, "ASYNC"), (*gen, "BLOCK", 1 + rng.randrange(50)),
-                               (*gen, "DEADLINE", 1 + rng.randrange(3000))))
+                               (*gen, "DEADLINE", 1 + rng.randrange(3000)), (*gen, "N", 1 + rng.randrange(4)),
+                               (*gen, "BEAM", 1 + rng.randrange(3))))
         if rng.randrange(8):
-            return rng.choice((("FORK", key, other), ("XREAD", "BLOCK", 20, "STREAMS", key, "$"), ("GENINFO", key),
+            return rng.choice((("FORK", key, other), ("FORK", key, other, "BRANCH", rng.randrange(3)), ("XREAD", "BLOCK", 20, "STREAMS", key, "$"), ("GENINFO", key),
                                ("XRANGE", key, "-", "+", "COUNT", 5), ("XTRIM", key, "MAXLEN", 6),
                                ("CACHE", "PROBE", prompt)))
         return rng.choice((("FORK", key, other, "REPLACE"), ("CANCEL", key, other), ("DEL", key), ("EXPIRE", key, 1),
                            ("RENAME", key, other)))
+
+    def connect(self, tcp=False):
+        while True:
+            try:
+                return self.server.connect(tcp=tcp)
+            except BlockingIOError:  # so many wait to be accepted already
+                time.sleep(0.01)
 
     def go(self, i):
         client = self.clients[i]
@@ -157,7 +165,7 @@ class Load:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
         self.waiting.discard(i)
-        self.clients[i] = self.server.connect(tcp=self.rng.randrange(4) == 0)
+        self.clients[i] = self.connect(tcp=self.rng.randrange(4) == 0)
 
     def step(self):
         rng, i = self.rng, self.rng.randrange(len(self.clients))

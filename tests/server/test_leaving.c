@@ -87,12 +87,13 @@ static void heard_is(struct trial *t, int fd, const char *when, const char *want
     str_free(&heard);
 }
 
-static void check_one_end(struct trial *t, const char *finish, uint64_t ends_before)
+/* One end a branch, all with this finish. */
+static void check_ends(struct trial *t, const char *finish, int n_branches, uint64_t ends_before)
 {
     int n_right, n = trial_count_ends(t, finish, &n_right);
-    if (n != 1 || n_right != 1)
+    if (n != n_branches || n_right != n)
         trial_blame(t, "%d end entries, %d '%s'", n, n_right, finish);
-    if (n_ends(t) != ends_before + 1)
+    if (n_ends(t) != ends_before + (uint64_t)n_branches)
         trial_blame(t, "%d ends are counted", (int)(n_ends(t) - ends_before));
     if (stats_of(t).used_blocks != 0)
         trial_blame(t, "%d blocks are still used", stats_of(t).used_blocks);
@@ -107,20 +108,30 @@ static const struct leaving {
 } leavings[] = {
     {"closes", go_close, false}, {"closes half", go_half_close, false}, {"resets", go_reset, true}};
 
+static const struct work {
+    const char *name, *gen;
+    int launches, n_branches;
+} works[] = {
+    {"it decodes", "GEN k 'tell me more'" OPTIONS "2000", 7, 1},
+    {"its prompt is computed", "GEN k '" LONG_TEXT "'" OPTIONS "5", 2, 1},
+    {"four branches decode", "GEN k 'tell me more' N 4" OPTIONS "1000", 7, 4},
+    {"three beams are searched", "GEN k 'tell me more' BEAM 3 MAXTOKENS 1000", 7, 3},
+    {"the prompt of four is computed", "GEN k '" LONG_TEXT "' N 4" OPTIONS "5", 2, 4},
+};
+
 /* The step that runs is the last one that is computed for it. */
-static int nothing_more_is_launched(int number, const char *what, const struct leaving *l,
-                                    const char *gen, int launches)
+static int nothing_more_is_launched(int number, const struct work *work, const struct leaving *l)
 {
     struct world w;
     struct trial t;
     char name[128];
-    snprintf(name, sizeof name, "whoever %s while %s: no step more", l->name, what);
+    snprintf(name, sizeof name, "whoever %s while %s: no step more", l->name, work->name);
     open_trial(&t, &w, orphans_end_at_once, l->tcp);
-    int fd = say(&t, gen);
-    world_launch(&w, launches);
+    int fd = say(&t, work->gen);
+    world_launch(&w, work->launches);
     int32_t before = w.runner->n_launched;
     uint64_t rows = stats_of(&t).rows;
-    if (before < launches || stats_of(&t).running != 1)
+    if (before < work->launches || stats_of(&t).running != 1)
         trial_blame(&t, "%d launched, %d running", before, stats_of(&t).running);
     fd = l->go(&t, fd);
     trial_let_arrive(&t, l->tcp ? 10000 : 1);
@@ -130,7 +141,7 @@ static int nothing_more_is_launched(int number, const char *what, const struct l
         trial_blame(&t, "%d steps more", w.runner->n_launched - before);
     if (stats_of(&t).rows > rows + 64)
         trial_blame(&t, "%d rows more", (int)(stats_of(&t).rows - rows));
-    check_one_end(&t, "orphaned", 0);
+    check_ends(&t, "orphaned", work->n_branches, 0);
     if (fd >= 0)
         close(fd);
     world_steps(&w, 4);
@@ -170,7 +181,8 @@ static int queued_work_of_the_gone_is_not_done(int number)
 /* ---- CANCEL at every step --------------------------------------------------------------------- */
 
 /* In the middle of step n, up to two behind the last token: one end, which is what CANCEL said. */
-static int cancelled_or_finished_and_never_both(int number)
+static int cancelled_or_finished_and_never_both(int number, const char *gen, const char *answer,
+                                                int n_branches)
 {
     struct world w;
     struct trial t;
@@ -179,7 +191,7 @@ static int cancelled_or_finished_and_never_both(int number)
     for (int n = 0; n < LIMIT + 3; n++) {
         uint64_t ends = n_ends(&t);
         struct str heard = {0};
-        int fd = say(&t, "GEN k x" OPTIONS "12");
+        int fd = say(&t, gen);
         if (n < LIMIT)
             world_launch(&w, n);
         else
@@ -193,9 +205,9 @@ static int cancelled_or_finished_and_never_both(int number)
         if (cancelled != (strncmp(heard.data, "-CANCELLED ", 11) == 0))
             trial_blame(&t, "step %d: CANCEL said %d, the waiter heard %.40s", n, cancelled,
                         heard.data);
-        if (!cancelled && strncmp(heard.data, "$12\r\n", 5) != 0)
+        if (!cancelled && strncmp(heard.data, answer, strlen(answer)) != 0)
             trial_blame(&t, "step %d: the waiter heard %.40s", n, heard.data);
-        check_one_end(&t, cancelled ? "cancelled" : "length", ends);
+        check_ends(&t, cancelled ? "cancelled" : "length", n_branches, ends);
         trial_check_books(&t, "after CANCEL");
         trial_expect(&t, "DEL k", ":1\r\n");
         world_hold(&w, true, false);
@@ -205,7 +217,10 @@ static int cancelled_or_finished_and_never_both(int number)
     }
     if (n_cancelled != LIMIT)
         trial_blame(&t, "%d of %d moments before the end were in time", n_cancelled, LIMIT);
-    return close_trial(&t, number, "CANCEL around the last token: one end, cancelled or finished");
+    char name[128];
+    snprintf(name, sizeof name, "CANCEL around the last token, %d branches: cancelled or finished",
+             n_branches);
+    return close_trial(&t, number, name);
 }
 
 /* ---- CLIENT UNBLOCK in every state ------------------------------------------------------------ */
@@ -478,6 +493,7 @@ static int woken_neighbours_that_are_gone_harm_nobody(int number)
 }
 
 enum {
+    N_WORKS = sizeof works / sizeof *works,
     N_LEAVINGS = sizeof leavings / sizeof *leavings,
     N_WAITINGS = sizeof waitings / sizeof *waitings,
     N_STATES = sizeof states / sizeof *states,
@@ -488,15 +504,14 @@ int main(void)
 {
     int n = 0, failures = 0;
     (void)signal(SIGPIPE, SIG_IGN);
-    printf("1..%d\n", 2 * N_LEAVINGS + 2 + 3 * N_WAITINGS + N_STATES * N_LEAVERS + 1);
-    for (int i = 0; i < N_LEAVINGS; i++) {
-        failures += nothing_more_is_launched(++n, "it decodes", &leavings[i],
-                                             "GEN k 'tell me more'" OPTIONS "2000", 7);
-        failures += nothing_more_is_launched(++n, "its prompt is computed", &leavings[i],
-                                             "GEN k '" LONG_TEXT "'" OPTIONS "5", 2);
-    }
+    printf("1..%d\n", N_WORKS * N_LEAVINGS + 3 + 3 * N_WAITINGS + N_STATES * N_LEAVERS + 1);
+    for (int i = 0; i < N_WORKS * N_LEAVINGS; i++)
+        failures +=
+            nothing_more_is_launched(++n, &works[i / N_LEAVINGS], &leavings[i % N_LEAVINGS]);
     failures += queued_work_of_the_gone_is_not_done(++n);
-    failures += cancelled_or_finished_and_never_both(++n);
+    failures += cancelled_or_finished_and_never_both(++n, "GEN k x" OPTIONS "12", "$12\r\n", 1);
+    failures +=
+        cancelled_or_finished_and_never_both(++n, "GEN k x N 3" OPTIONS "12", "*3\r\n$12\r\n", 3);
     for (int i = 0; i < 2 * N_WAITINGS; i++)
         failures += unblock(++n, &waitings[i / 2], i % 2);
     for (int i = 0; i < N_WAITINGS; i++)
