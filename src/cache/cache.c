@@ -395,7 +395,7 @@ bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seat
                     blocks_of(c, &seats[i]));
     for (int32_t i = 0; i < n_seats; i++)
         settle_seat(c, &seats[i], blocks_of(c, &seats[i]));
-    for (int32_t i = 0; i < n_seats; i++)
+    for (int32_t i = 0; !lead->owner->is_quiet && i < n_seats; i++)
         promise(c, seats[i].table, seats[i].ids, seats[i].n, seats[i].found.n_hits);
     return true;
 }

@@ -16,6 +16,7 @@ struct lineage;
 struct cache_owner {
     void *who;               /* the engine's own */
     struct lineage *lineage; /* borrows; of the conversation that it works for; NULL: of none */
+    bool is_quiet;           /* promises nothing: it may take longer than those who would wait */
     int32_t first_promise;   /* prefix.c only; block number + 1, 0: none */
     int32_t n_promises;
     struct block_table *tables; /* table.c only; its open ones: the branches of a group */

@@ -11,7 +11,8 @@
  *
  * A row that the cache has is no row of a step, so it would tell nothing: what is looked up ends
  * before the first row that still owes. That is the whole prompt at first; after preemption only
- * what had not been computed then. Its own blocks enter the index and merge there as ever.
+ * what had not been computed then. Its own blocks enter the index and merge there as ever, but it
+ * promises none: whoever has the same beginning computes it faster than to wait for rows one by one.
  *
  * A plan has a sample for each branch that may run, and those places are what such rows take: the
  * ones that no running branch needs, and its own as long as nothing is drawn behind its rows. So a
@@ -64,13 +65,20 @@ static int32_t rows_told(const struct seq *q, int32_t *n_owing)
     return p->n_known - 1;
 }
 
+/* Some ids of its prompt are still to be told: it may go on by a row a step, so nobody waits for what
+ * it computes. */
+bool prompt_owes(const struct gen *g)
+{
+    return g->prompt_rows.rows && g->prompt_rows.n_known < g->n_prompt;
+}
+
 /* Of the n known ids of a sequence, how many may be looked for in the cache: one is always left to
  * compute, so a hit ends before the first row that owes. */
 int32_t prompt_findable(const struct seq *q, int32_t n)
 {
     const struct prompt_rows *p = &q->gen->prompt_rows;
 
-    return p->rows && p->n_known < q->gen->n_prompt && p->n_known < n ? p->n_known : n;
+    return prompt_owes(q->gen) && p->n_known < n ? p->n_known : n;
 }
 
 /* Samples that n_rows rows from position `at` owe. */

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "kernels/plan.h"
 
+struct gen;
 struct seq;
 
 /* Of one generation, which owns it. Main thread only. */
@@ -21,6 +22,7 @@ bool prompt_init(struct prompt_rows *p, const struct gen_options *options, const
                  int32_t n_prompt);
 void prompt_free(struct prompt_rows *p);
 
+bool prompt_owes(const struct gen *g);
 int32_t prompt_findable(const struct seq *q, int32_t n);
 int32_t prompt_n_given(const struct seq *q, int32_t at, int32_t n_rows);
 int32_t prompt_fit_rows(const struct seq *q, int32_t n_free);

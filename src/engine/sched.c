@@ -405,6 +405,7 @@ static enum admission admit(struct sched *s, struct gen *g, struct step *step)
     if (must_wait(s, g, seats, n_seats))
         return PASSED_OVER;
     g->n_common = count_common(s, g, seats, n_seats);
+    g->promises.is_quiet = prompt_owes(g);
     if (!cache_reserve_all(s->cache, seats, n_seats, g->n_common, blocks_to_keep(s, g)))
         return NO_ROOM;
     for (int32_t i = 0; i < n_seats; i++)
