@@ -9,9 +9,7 @@
  * and a later refusal becomes an end entry with finish `error`. Main thread only. */
 #include "keyspace/generation.h"
 
-#include <stdio.h>
 #include <string.h>
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/plant.h"
 #include "cache/lineage.h"
@@ -145,42 +143,6 @@ static void fit_max_tokens(struct generation *g)
         g->options.max_tokens = most;
 }
 
-/* Where each branch of a group that is resumed goes on; NULL: all begin at the prompt's end, as
- * beams do again. The caller frees. */
-static struct gen_start *starts_of(const struct generation *g)
-{
-    if (!g->resumes || g->options.beam)
-        return NULL;
-    struct gen_start *starts = xcalloc((size_t)g->n_branches, sizeof *starts);
-    for (int32_t i = 0; i < g->n_branches; i++) {
-        const struct generation_branch *b = &g->branches[i];
-        starts[i].is_over = b->is_over;
-        starts[i].carry = (struct bytes){g->build->carry, (size_t)g->build->n_carry};
-        if (b->resumed != NULL) {
-            starts[i].ids = b->resumed->ids.data;
-            starts[i].n = b->resumed->ids.n;
-        }
-    }
-    return starts;
-}
-
-/* The limit may have been lowered since: what goes on must leave room for one more id. */
-static int check_resumed(const struct generation *g, struct err *err)
-{
-    int32_t n_context = g->ks->config.n_context, longest = 0;
-    for (int32_t i = 0; i < g->n_branches; i++) {
-        const struct entry *resumed = g->branches[i].resumed;
-        if (resumed != NULL && resumed->ids.n > longest && !g->options.beam)
-            longest = resumed->ids.n;
-    }
-    if (g->build->ids.n + longest < n_context)
-        return 0;
-    return err_set(err,
-                   "ERR the conversation has at least %d tokens, the context holds %d with one to "
-                   "generate",
-                   g->build->ids.n + longest, n_context);
-}
-
 static int submit(struct generation *g, struct err *err)
 {
     static const char *const prefixes[] = {
@@ -188,14 +150,14 @@ static int submit(struct generation *g, struct err *err)
     const struct build *build = g->build;
     struct cache_namespace ns = namespace_of(g->ks, g->user);
     struct err why;
-    if (check_resumed(g, err) < 0)
+    if (resume_check(g, err) < 0)
         return -1;
     fit_max_tokens(g);
     if (g->key->lineage == NULL)
         g->key->lineage = lineage_new();
     if (g->resumes && logprobs_count(prompt_logprobs_of(&g->branches[0])) == build->ids.n)
         g->options.prompt_logprobs = false; /* they stand in the entry that goes on */
-    struct gen_start *starts = starts_of(g);
+    struct gen_start *starts = resume_starts(g);
     g->options.lineage = g->key->lineage;
     g->options.starts = starts;
     enum submit_error refused =
@@ -209,26 +171,6 @@ static int submit(struct generation *g, struct err *err)
     return err_set(err, "%s %s", prefixes[refused], why.text);
 }
 
-/* The pieces of answers that go on stay as they are; where they have gone, the new ones begin behind
- * the text that is known. Beams have none. */
-static void resume_pieces(struct generation *g, bool have_gone)
-{
-    struct pieces *pieces = &g->key->pieces;
-    timer_stop(&g->ks->timers, &pieces->hold);
-    if (have_gone)
-        pieces_open(g->key, g->n_branches);
-    for (int32_t i = 0; i < g->n_branches; i++) {
-        struct generation_branch *b = &g->branches[i];
-        if (b->is_over)
-            continue;
-        b->n_text = g->options.beam ? 0 : b->resumed->text.len;
-        entry_put(pieces->branches[i].end);
-        pieces->branches[i].end = NULL;
-        if (have_gone)
-            pieces->branches[i].base = b->n_text;
-    }
-}
-
 static void start_pieces(struct generation *g)
 {
     struct pieces *pieces = &g->key->pieces;
@@ -239,24 +181,6 @@ static void start_pieces(struct generation *g)
         return; /* they began as they did */
     pieces->n_carry = g->build->n_carry;
     memcpy(pieces->carry, g->build->carry, sizeof pieces->carry);
-}
-
-/* The orphaned entries leave; new ones of the same group take their places in the end. */
-static void take_out_resumed(struct generation *g)
-{
-    struct stream_id ids[ENGINE_MAX_BRANCHES];
-    size_t n = 0;
-    for (int32_t i = 0; i < g->n_branches; i++) {
-        const struct entry *resumed = g->branches[i].resumed;
-        if (resumed == NULL)
-            continue;
-        g->attempt->group = resumed->group;
-        ids[n++] = resumed->id;
-    }
-    if (PLANTED(RESUME_DOUBLES))
-        return;
-    (void)stream_delete_all(g->key->stream, ids, n); /* they are there: the key was busy */
-    key_changed(g->key, KEY_EVENT_XDEL);
 }
 
 /* Called when the build is done: from here on all is short. */
@@ -274,7 +198,7 @@ static void go(struct generation *g)
     }
     generation_begin(g);
     if (g->resumes)
-        take_out_resumed(g);
+        resume_take_out(g);
     build_install(build, s);
     g->opening = build->opening;
     build->opening = NULL;
@@ -336,19 +260,6 @@ struct arrival {
     struct key *key;         /* NULL: there is none yet */
 };
 
-/* Its orphaned branches go on; a beam is searched anew. */
-static void take_resumed(struct generation *g, const struct end_group *resumed)
-{
-    g->resumes = true;
-    g->options.seed = g->key->attempt->seed;
-    for (int32_t i = 0; i < g->n_branches; i++) {
-        struct generation_branch *b = &g->branches[i];
-        struct entry *end = resumed->ends[i];
-        b->is_over = end->finish != GEN_ORPHANED && !g->options.beam;
-        *(b->is_over ? &b->end : &b->resumed) = entry_take(end);
-    }
-}
-
 static void start(struct arrival *a, struct intake *intake, const struct end_group *resumed)
 {
     struct err err;
@@ -357,7 +268,7 @@ static void start(struct arrival *a, struct intake *intake, const struct end_gro
     g->prompt = intake->prompt;
     g->is_chat = intake->is_chat;
     if (resumed != NULL)
-        take_resumed(g, resumed);
+        resume_take(g, resumed);
     waiter_attach(g, a->waiter, a->request->block_ms);
     if (has_ids_left(key->stream, &err) < 0) {
         generation_refuse(g, err.text);
@@ -505,84 +416,6 @@ bool keys_cancel(struct keyspace *ks, int32_t db, struct bytes name)
 int32_t keys_n_generating(const struct keyspace *ks)
 {
     return ks->n_generations;
-}
-
-/* All of what the branches made; the rest is the same for all, or of the first that goes on. */
-static int64_t view_all(const struct generation *g, struct gen_view *view)
-{
-    int64_t generated = 0;
-    *view = (struct gen_view){.finish = GEN_NONE};
-    for (int32_t i = g->n_branches - 1; i >= 0; i--) {
-        const struct generation_branch *b = &g->branches[i];
-        struct gen_view one;
-        if (b->is_over) {
-            generated += conversation_end_number(b->end, "generated");
-            continue;
-        }
-        gen_view_branch(g->gen, i, &one);
-        generated += one.n_generated;
-        if (one.finish == GEN_NONE || view->n_branches == 0)
-            *view = one;
-    }
-    return generated;
-}
-
-static void info_of_running(const struct generation *g, struct gen_info *info)
-{
-    struct gen_view view;
-    info->state = "queued";
-    if (g->gen == NULL)
-        return;
-    int64_t generated = view_all(g, &view);
-    *info = (struct gen_info){
-        .state = view.running ? "running" : "queued",
-        .finish = info->finish,
-        .place = view.place,
-        .prompt = view.n_prompt,
-        .cached = view.n_cached,
-        .computed = view.n_computed,
-        .generated = generated,
-        .queued_ms = view.queued_ms,
-        .prefill_ms = view.prefill_ms,
-        .decode_ms = view.decode_ms,
-    };
-}
-
-static void info_of_blocks(const struct key *key, struct gen_info *info)
-{
-    struct gen_blocks blocks = {0};
-    int32_t n_cached = 0;
-    info->own_blocks = 0;
-    if (key->lineage != NULL)
-        info->own_blocks = engine_count_lineage(key->ks->config.engine, key->lineage, &n_cached);
-    if (key->generation != NULL && key->generation->gen != NULL)
-        gen_count_blocks(key->generation->gen, &blocks);
-    info->cached_blocks = n_cached;
-    info->blocks = blocks.n;
-    info->shared_blocks = blocks.n_shared;
-    info->swapped_blocks = blocks.n_swapped;
-}
-
-void keys_gen_info(struct keyspace *ks, int32_t db, struct bytes name, struct gen_info *info)
-{
-    struct key *key = keys_lookup(ks, db, name);
-    *info = (struct gen_info){.state = "none", .finish = ""};
-    if (key == NULL) {
-        const struct removed *removed = table_get(ks->removed[db], name);
-        if (removed != NULL)
-            info->finish = gen_finish_name(removed->finish);
-        return;
-    }
-    const char *finish = key->last.finish ? key->last.finish : "";
-    if (key->generation != NULL) {
-        info->finish = finish;
-        info_of_running(key->generation, info);
-    } else {
-        *info = key->last;
-        info->state = "idle";
-        info->finish = finish;
-    }
-    info_of_blocks(key, info);
 }
 
 struct gen_probe {

@@ -209,27 +209,6 @@ static struct entry *end_entry(struct stream_id id, const struct end_facts *fact
     return conversation_end_entry(id, &poor);
 }
 
-/* What is the same for all is taken from a branch that ended now; a branch that had ended before
- * counts with what it made. */
-static void note_last(const struct generation *g)
-{
-    struct gen_info info = {.finish = gen_finish_name(g->attempt->finish)};
-    for (int32_t i = 0; i < g->n_branches; i++) {
-        const struct generation_branch *b = &g->branches[i];
-        int64_t decode_ms = conversation_end_number(b->end, "decode-ms");
-        info.generated += conversation_end_number(b->end, "generated");
-        if (b->is_over)
-            continue;
-        info.prompt = conversation_end_number(b->end, "prompt");
-        info.cached = conversation_end_number(b->end, "cached");
-        info.queued_ms = conversation_end_number(b->end, "queued-ms");
-        info.prefill_ms = conversation_end_number(b->end, "prefill-ms");
-        info.decode_ms = decode_ms > info.decode_ms ? decode_ms : info.decode_ms;
-    }
-    info.computed = info.prompt - info.cached;
-    g->key->last = info;
-}
-
 /* Writes the end entry of a branch. facts: branch, group and what is the request's are filled in
  * here. */
 static void end_branch(struct generation *g, int32_t branch, struct end_facts *facts)
@@ -271,7 +250,7 @@ static void end_all(struct generation *g)
     struct key *key = g->key;
     attempt_end(g->attempt, key->stream->last_id, finish_of(g));
     retry_keep(key, g->attempt);
-    note_last(g);
+    generation_note_last(g);
     pieces_hold(key);
     waiters_hand_end(g);
     generation_free(g);

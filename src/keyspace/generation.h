@@ -56,12 +56,23 @@ void generation_refuse(struct generation *g, const char *error);
 /* Ends it now at any stage; true when `finish` became its finish. Frees it. */
 bool generation_stop(struct generation *g, enum gen_finish finish);
 
-/* Field `prompt-logprobs` of the entry that this branch goes on from; data NULL: there is none. */
+/* Field `prompt-logprobs` of the entry that this branch goes on from, or had ended with; data NULL:
+ * there is none. */
 static inline struct bytes prompt_logprobs_of(const struct generation_branch *branch)
 {
-    return branch->resumed ? entry_field(branch->resumed, "prompt-logprobs")
-                           : (struct bytes){NULL, 0};
+    const struct entry *entry = branch->resumed ? branch->resumed : branch->end;
+    return entry ? entry_field(entry, "prompt-logprobs") : (struct bytes){NULL, 0};
 }
+
+/* resume.c */
+void resume_take(struct generation *g, const struct end_group *resumed);
+int resume_check(const struct generation *g, struct err *err);
+struct gen_start *resume_starts(const struct generation *g);
+void resume_take_out(struct generation *g);
+void resume_pieces(struct generation *g, bool have_gone);
+
+/* gen_info.c */
+void generation_note_last(const struct generation *g);
 
 /* waiter.c */
 void waiter_attach(struct generation *g, struct gen_waiter *waiter, int64_t block_ms);
