@@ -203,6 +203,15 @@ def _key(name):
     return name.decode() if isinstance(name, bytes) else name
 
 
+def is_sanitized():
+    """True when the programs under test were built with a sanitizer: frames and memory are larger."""
+    makefile = os.path.join(BUILD, "Makefile")
+    if not os.path.exists(makefile):
+        return False
+    with open(makefile, encoding="utf-8") as f:
+        return "-fsanitize" in f.read()
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
