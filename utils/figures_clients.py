@@ -1,9 +1,13 @@
-"""figures_clients - figures of clients that misbehave: what they cost, and that others do not feel it.
+"""figures_clients - figures of clients that misbehave or give up: what they cost, and what they get.
 
-They run over the tiny model: what is measured is the server.
+unread and half run over the tiny model: what is measured is the server. retry runs the real one, since
+its times are the subject.
 """
+import os
 import resource
 import select
+import subprocess
+import sys
 import time
 
 from figures_lib import say, say_pings, start_pings
@@ -114,4 +118,108 @@ def half(lib, _):
         say("  counted bytes behind them", memory(c)[1] - before[1], "under 65536", memory(c)[1] - before[1] < 65536)
 
 
+# ---- retries ----------------------------------------------------------------------------------------
+
+# redis-py with its default options: a timeout of 5 s, ten retries that nobody sees.
+ONE_GEN = """
+import sys, redis
+sys.stdout.buffer.write(redis.Redis(port=int(sys.argv[1])).execute_command("GEN", *sys.argv[2:]))
+"""
+
+
+def find_redis_py(top):
+    """An interpreter with redis-py 8: KVASIR_CLIENT_PYTHON, or that of utils/check."""
+    code = "import redis, sys; sys.exit(int(redis.__version__.split('.')[0]) < 8)"
+    for python in (os.environ.get("KVASIR_CLIENT_PYTHON"), os.path.join(top, "build-check", "venv", "bin", "python"),
+                   sys.executable):
+        if python and os.path.exists(python) and subprocess.run([python, "-c", code], capture_output=True,
+                                                               check=False).returncode == 0:
+            return python
+    raise SystemExit("redis-py 8 is not there: name an interpreter that has it in KVASIR_CLIENT_PYTHON")
+
+
+class RetryWorld:
+    """A server with the real model, and what its counters say."""
+
+    def __init__(self, server, connection, python):
+        self.server, self.c, self.python = server, connection, python
+
+    def client(self, *args):
+        return subprocess.Popen([self.python, "-c", ONE_GEN, str(self.server.port), *map(str, args)],
+                                stdout=subprocess.PIPE)
+
+    def answer(self, *args):
+        return self.client(*args).communicate()[0]
+
+    def ended(self):
+        return sum(int(v) for k, v in self.c.info("engine").items() if k.startswith("finished_"))
+
+    def count(self, name):
+        return int(self.c.info("engine", "stats")[name])
+
+    def kill(self, process, key, lib):
+        lib.wait_until(lambda: self.c.geninfo(key)["generated"] >= 8, "it generates")
+        process.kill()
+        process.communicate()
+        lib.wait_until(lambda: self.c.info("clients")["blocked_clients"] == "0", "its client is seen to be gone")
+
+
+def retry_long(w, rate):
+    n = max(64, int(rate * 36))
+    links, ended, start = w.count("total_connections_received"), w.ended(), time.monotonic()
+    text = w.answer("long", "Tell me a long story.", "MAXTOKENS", n, "TEMP", 0, "IGNOREEOS")
+    took = time.monotonic() - start
+    say(f"redis-py 8, default options, GEN of {n} tokens: seconds", f"{took:.1f}", "over 30", took > 30)
+    sent = w.count("total_connections_received") - links
+    say("  connections, each with the GEN once more", sent, "several", sent > 1)
+    say("  generations", w.ended() - ended, "1", w.ended() - ended == 1)
+    entries = w.c.call("XRANGE", "long", "-", "+")
+    same = len(entries) == 2 and entries[1][1][1] == text
+    say("  the answer is the one end entry's text", same, "True", same)
+
+
+def retry_id(w, rate, lib):
+    gen = ("act", "Name a river.", "MAXTOKENS", max(32, int(rate * 3)), "TEMP", 0, "IGNOREEOS", "ID", "action-1")
+    ended = w.ended()
+    w.kill(w.client(*gen), "act", lib)
+    first = w.answer(*gen)
+    tokens, again = w.count("generated_tokens"), w.answer(*gen)
+    say("with ID, client killed and started again, twice: same answer", first == again, "True", first == again != b"")
+    say("  generations in all", w.ended() - ended, "1", w.ended() - ended == 1)
+    say("  tokens computed for the last", w.count("generated_tokens") - tokens, "0", w.count("generated_tokens") == tokens)
+
+
+def retry_orphan(w, rate, lib):
+    gen = ("Write about rivers and the sea. " * 20, "MAXTOKENS", max(128, int(rate * 20)), "SEED", 11, "TEMP", 1, "IGNOREEOS")
+    lone = w.answer("lone", *gen)
+    w.c.call("CACHE", "CLEAR")
+    w.kill(w.client("k", *gen), "k", lib)
+    killed = time.monotonic()
+    lib.wait_until(lambda: w.c.geninfo("k")["state"] == "idle", "it is given up")
+    say("killed for longer than orphan-timeout: seconds until given up", f"{time.monotonic() - killed:.1f}")
+    finish = w.c.geninfo("k")["finish"]
+    say("  finish", finish, "orphaned", finish == "orphaned")
+    prompts, prompt = w.count("computed_prompt_tokens"), w.c.geninfo("k")["prompt"]
+    text = w.answer("k", *gen)
+    computed = w.count("computed_prompt_tokens") - prompts
+    say("  asked again: bytes of an undisturbed run", text == lone, "True", text == lone)
+    say(f"  tokens computed again, of a prompt of {prompt} and what was made", computed, "a block at most", computed <= 16)
+    say("  entries of the key", w.c.call("XLEN", "k"), "2", w.c.call("XLEN", "k") == 2)
+    say("  audit", w.c.call("DEBUG", "AUDIT"), "OK")
+
+
+def retry(lib, paths):
+    """redis-py 8 with default options: a GEN of more than 30 s, an ID, and a client that was killed."""
+    python = find_redis_py(paths.top)
+    with lib.Server({"model": paths.model}) as s, s.connect() as c:
+        start = time.monotonic()
+        c.call("GEN", "rate", "hello", "MAXTOKENS", 200, "IGNOREEOS", "TEMP", 0)
+        rate = 200 / (time.monotonic() - start)
+        world = RetryWorld(s, c, python)
+        retry_long(world, rate)
+        retry_id(world, rate, lib)
+        retry_orphan(world, rate, lib)
+
+
 PARTS = {"unread": unread, "half": half}
+OF_MODEL = {"retry": retry}

@@ -9,7 +9,7 @@ failed = []  # names of figures that were not met
 
 
 def say(name, value, wanted="", ok=True):
-    print(f"  {name:<58} {value:>14}  {wanted}{'' if ok else '   <-- missed'}", flush=True)
+    print(f"  {name:<58} {str(value):>14}  {wanted}{'' if ok else '   <-- missed'}", flush=True)
     if not ok:
         failed.append(name)
 
