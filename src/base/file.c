@@ -111,6 +111,14 @@ int file_read(const char *path, size_t max_bytes, struct str *out, struct err *e
     return rc;
 }
 
+int file_open_append(const char *path, struct err *err)
+{
+    int fd = open_at(path, O_WRONLY | O_CREAT | O_APPEND, 0640);
+    if (fd < 0)
+        return err_set(err, "%s: %s", path, strerror(errno));
+    return fd;
+}
+
 static int write_all(int fd, const char *data, size_t len)
 {
     while (len > 0) {
@@ -144,14 +152,19 @@ int file_replace(const char *path, const void *data, size_t len, struct err *err
 {
     struct str temporary = {0};
     str_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
-    const char *step = "create";
+    const char *step = "look at";
     struct stat before;
-    bool has_mode = stat(path, &before) == 0; /* a file that holds a password stays as closed */
-    int rc = -1, fd = open_at(temporary.data, O_WRONLY | O_CREAT | O_TRUNC, has_mode ? 0600 : 0640);
+    int rc = -1, fd = -1;
+    bool has_mode =
+        !fails() && stat(path, &before) == 0; /* what holds a password stays as closed */
+    if (!has_mode && errno != ENOENT)
+        goto out;
+    step = "create";
+    fd = open_at(temporary.data, O_WRONLY | O_CREAT | O_TRUNC, has_mode ? 0600 : 0640);
     if (fd < 0)
         goto out;
     step = "set the mode of";
-    if (has_mode && fchmod(fd, before.st_mode & 07777) < 0)
+    if (has_mode && (fails() || fchmod(fd, before.st_mode & 07777) < 0))
         goto out;
     step = "write";
     if (write_all(fd, data, len) < 0)

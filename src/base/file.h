@@ -14,8 +14,11 @@ struct file_map {
 int file_map_open(const char *path, struct file_map *map, struct err *err);
 void file_map_close(struct file_map *map);
 int file_read(const char *path, size_t max_bytes, struct str *out, struct err *err);
+/* Opened for writing at its end, made when it is not there. The descriptor is the caller's; -1: err. */
+int file_open_append(const char *path, struct err *err);
 /* Writes a temporary file beside path, syncs it, renames it over path, syncs the directory. A
- * file that was there keeps its mode. On an error path is untouched and the temporary file is gone. */
+ * file that was there keeps its mode. On an error path is untouched (but when only the directory
+ * could not be synced) and the temporary file is gone. */
 int file_replace(const char *path, const void *data, size_t len, struct err *err);
 
 /* Test seam: the n-th file call from now on fails with the given errno; n = 0 disarms. */

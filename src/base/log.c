@@ -1,9 +1,7 @@
 /* log.c - one line per event, in Redis' format, so that tools which read a Redis log read ours. */
 #include "base/log.h"
 
-#include <errno.h>
 #include <execinfo.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/str.h"
 
 static const char *const topic_names[] = {"server", "net",   "keys",  "engine",
@@ -26,9 +25,10 @@ int log_open(const char *path, enum log_level threshold, struct err *err)
 {
     int fd = STDOUT_FILENO;
     if (path && path[0]) {
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+        struct err why;
+        fd = file_open_append(path, &why);
         if (fd < 0)
-            return err_set(err, "cannot open the log file %s: %s", path, strerror(errno));
+            return err_set(err, "cannot open the log file %s", why.text);
     }
     pthread_mutex_lock(&sink_lock);
     if (sink != STDOUT_FILENO)

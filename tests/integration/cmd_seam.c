@@ -6,14 +6,21 @@
  *                             as long as a large one
  *     SEAM MEMORY n           the n-th allocation of a size that a client chose fails (0: none)
  *     SEAM SOCKET which n     the n-th read, write or accept fails (0: none)
+ *     SEAM FILE n             the n-th call on a file fails with EIO (0: none)
+ *     SEAM CALLS              calls since each of these was said: memory, read, write, accept, file
+ *
+ * What runs before the first client comes, reading the conf file and loading the model, is reached by
+ * the environment: KVASIR_SEAM_FILE=n is a SEAM FILE n at the start.
  *
  * An idea of memcached: its tests run a twin of the server that was built for them. This file takes the
  * place of cmd_seam_none.c, everything else is the product's. It hangs from one struct here, since the
  * server has no place for it. Main thread only. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "server/command.h"
 #include "server/server.h"
@@ -151,11 +158,40 @@ static void run_socket(struct client *c, const struct request *q)
     reply_ok(&c->reply);
 }
 
+static void run_file(struct client *c, const struct request *q)
+{
+    int64_t n;
+    if (!number(c, q->args[2], &n))
+        return;
+    reply_ok(&c->reply);
+    file_fail_at((uint64_t)n, EIO);
+}
+
+__attribute__((constructor)) static void fail_at_start(void)
+{
+    const char *n = getenv("KVASIR_SEAM_FILE");
+    if (n)
+        file_fail_at(strtoull(n, NULL, 10), EIO);
+}
+
+static void run_calls(struct client *c, const struct request *q)
+{
+    reply_array(&c->reply, SEAM_N + 2);
+    reply_int(&c->reply, (int64_t)mem_try_calls());
+    for (int i = 0; i < SEAM_N; i++)
+        reply_int(&c->reply, seam.calls[i]);
+    reply_int(&c->reply, (int64_t)file_calls());
+}
+
 // clang-format off
 enum { FLAGS = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING };
 static const struct command subcommands[] = {
+    {.name = "calls", .arity = 2, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Returns the calls since their seams were set.", .run = run_calls},
     {.name = "clock", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Lets time pass.", .syntax = "milliseconds:integer", .run = run_clock},
+    {.name = "file", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Makes a call on a file fail.", .syntax = "n:integer", .run = run_file},
     COMMAND_HELP(FLAGS, "server", "0.1.0", NULL),
     {.name = "memory", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes an allocation fail.", .syntax = "n:integer", .run = run_memory},
