@@ -1,11 +1,11 @@
 /* test_leaving.c - what is still done for a client that has left, to the step.
  *
  * Comparable servers went on decoding for closed connections, noticed a disconnect only behind a
- * long prefill, computed what those had queued who were gone, and took a cancel in the last step for
- * a normal end, so that blocks stayed behind. Others crashed when a waiting client was unblocked that
- * waited for something else, or when a client reset, quit or killed itself in a state that nobody
- * had thought of. Here the model is held in the middle of a step, so that each moment is met exactly
- * and each launch counts. */
+ * long prefill, computed what those had queued who were gone, and took a cancel in the last step
+ * for a normal end, so that blocks stayed behind. Others crashed when a client was unblocked that
+ * waited for something else, or when one reset, quit or killed itself in a state that nobody had
+ * thought of. Here the model is held in the middle of a step, so that each moment is met exactly and
+ * each launch counts. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #define OPTIONS " SEED 7 TEMP 1 IGNOREEOS MAXTOKENS "
 #define UNBLOCKED "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
 
-enum { N_QUEUED = 20, LIMIT = 12, WAKES = 12, N_TO_LAST = 4000 };
+enum { N_QUEUED = 20, LIMIT = 12, WAKES = 12 };
 
 static const char *const orphans_end_at_once[] = {"orphan-timeout", "0", NULL};
 static const char *const one_place[] = {"orphan-timeout", "0", "max-running", "1", NULL};
@@ -108,6 +108,7 @@ static const struct leaving {
 } leavings[] = {
     {"closes", go_close, false}, {"closes half", go_half_close, false}, {"resets", go_reset, true}};
 
+/* What a client has asked for when it leaves, and how many steps have been made of it. */
 static const struct work {
     const char *name, *gen;
     int launches, n_branches;
@@ -233,7 +234,7 @@ static const struct waiting {
     bool hold_jobs;
     int launches;
     const char *null; /* the reply to TIMEOUT; NULL: it waits for nothing that UNBLOCK ends */
-    const char *then; /* how what comes later begins, before the reply to PING; NULL: nothing comes */
+    const char *then; /* how what comes later begins, before PING's reply; NULL: nothing comes */
     const char *after; /* said by another client when UNBLOCK is through; NULL: nothing */
 } waitings[] = {
     {.name = "idle", .says = ""},
