@@ -254,8 +254,11 @@ static const char *make_mutation(const struct driver *d, struct rng *rng, struct
 /* For targets whose inputs are decisions: any bytes are a good one. */
 static const char *make_drawn(struct rng *rng, struct str *s)
 {
-    for (uint64_t n = 1 + rng_below(rng, fuzz_drawn_bytes); n > 0; n--)
-        str_append_char(s, (char)rng_next(rng));
+    for (uint64_t n = 1 + rng_below(rng, fuzz_drawn_bytes), more = 0; n > 0; n -= more) {
+        uint64_t bytes = rng_next(rng);
+        more = n < sizeof bytes ? n : sizeof bytes;
+        str_append(s, &bytes, more);
+    }
     return "nothing";
 }
 

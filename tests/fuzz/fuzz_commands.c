@@ -9,7 +9,7 @@
  *
  * The server outlives inputs, which makes them cheap: some 10 microseconds a request. What a
  * conversation has moved is put back (options), and after a number of them the server is closed: then
- * the heap and the open files must be what they were when the first one was closed. */
+ * the heap and the open files must be what they were when one of the first was closed. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,17 +31,18 @@
 enum {
     MAX_OPS = 1000,
     MAX_TRIES = 20,     /* of a client behind others' parked requests */
-    PIPELINE = 8,       /* requests sent together, at most */
-    AUDIT_OPS = 16,     /* between two looks into the books */
-    WORLD_INPUTS = 500, /* of one server */
+    PIPELINE = 16,      /* requests sent together, at most */
+    AUDIT_OPS = 8,      /* between two looks into the books */
+    WORLD_INPUTS = 100, /* of one server */
+    WARM_WORLDS = 3,    /* libraries keep what they make for the first ones */
     MAX_OPTIONS = 64,
-    HEAP_SLACK = 64 * 1024, /* the driver's inputs; what leaks adds up over servers */
+    HEAP_SLACK = 512 * 1024, /* freed blocks that malloc keeps at hand; what leaks adds up */
     SEEDS = 24,
-    SEED_BYTES = 1200,
+    SEED_BYTES = 4000,
 };
 
-const uint64_t fuzz_rounds = 1000;
-const size_t fuzz_drawn_bytes = 6000;
+const uint64_t fuzz_rounds = 500;
+const size_t fuzz_drawn_bytes = 16000;
 
 /* What lives from one input to the next: a fuzz target has no other place for it. */
 static struct {
@@ -51,7 +52,8 @@ static struct {
     struct str options[MAX_OPTIONS]; /* own; as they were when the server was opened */
     int n_inputs;                    /* of this server */
     uint64_t n_answered;             /* ever */
-    size_t heap_bytes;               /* in use when the first server was closed; 0: not yet */
+    int n_closed;                    /* servers */
+    size_t heap_bytes;               /* in use when the last of the warm servers was closed */
     int n_files;
 } fuzz;
 
@@ -121,14 +123,13 @@ static size_t heap_in_use(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* The first server leaves behind what libraries keep for ever. */
 static void close_world(void)
 {
     world_close(&fuzz.world);
     fuzz.is_open = false;
     size_t heap = heap_in_use();
     int files = world_files();
-    if (fuzz.n_files == 0) {
+    if (++fuzz.n_closed <= WARM_WORLDS) {
         fuzz.heap_bytes = heap;
         fuzz.n_files = files;
     }
@@ -208,7 +209,7 @@ static void speak(struct talk *t, unsigned client, struct input *in)
     t->facts.now_ms = clock_now_ms();
     for (unsigned n = 1 + draw(in, PIPELINE); n > 0; n--)
         grammar_put(fuzz.grammar, in, &t->facts, &c->unsent);
-    if (draw(in, 24) == 0)
+    if (draw(in, 32) == 0)
         grammar_damage(in, &c->unsent, from);
     size_t n = SIZE_MAX;
     if (draw(in, 8) == 0)

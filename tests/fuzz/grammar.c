@@ -446,18 +446,23 @@ static void put_node(struct maker *m, const struct docs_node *node)
 
 /* ---- requests --------------------------------------------------------------------------------- */
 
-/* Commands after which the world has to be made anew, or that write files: a few of them will do. */
+/* Commands that cost as much as many others: the server or the connection has to be made anew, a file
+ * is written, the whole table is printed. A few of them will do. */
 static bool is_rare(const struct entry_point *e)
 {
-    return strcmp(e->command->name, "shutdown") == 0 || strcmp(e->command->name, "rewrite") == 0;
+    static const char *const names[] = {"shutdown", "rewrite", "docs", "command", "info", "quit"};
+    for (size_t i = 0; i < N_OF(names); i++)
+        if (strcmp(e->command->name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 static void put_of_table(const struct grammar *g, struct maker *m)
 {
     unsigned at = draw(m->in, 256) + 256 * draw(m->in, 4);
     const struct entry_point *e = &g->entries[g->slots[at]];
-    if (is_rare(e) && draw(m->in, 64) != 0)
-        e = &g->entries[0];
+    if (is_rare(e) && draw(m->in, 32) != 0)
+        e = &g->entries[at % (unsigned)g->n_entries];
     if (e->parent)
         add_word(m, e->parent->name);
     add_word(m, e->command->name);
@@ -498,11 +503,20 @@ static void disturb(struct maker *m)
     }
 }
 
+static void append_header(struct str *out, char type, size_t n)
+{
+    char text[24];
+    int len = format_i64(text, (int64_t)n);
+    str_append_char(out, type);
+    str_append(out, text, (size_t)len);
+    str_append(out, "\r\n", 2);
+}
+
 static void encode(const struct maker *m, struct str *out)
 {
-    str_printf(out, "*%d\r\n", m->n);
+    append_header(out, '*', (size_t)m->n);
     for (int i = 0; i < m->n; i++) {
-        str_printf(out, "$%zu\r\n", m->args[i].len);
+        append_header(out, '$', m->args[i].len);
         str_append(out, m->text.data + m->args[i].at, m->args[i].len);
         str_append_str(out, "\r\n");
     }
