@@ -4,6 +4,7 @@
  * of (seed, branch, position) alone, so preemption, batching and resuming cannot move it. */
 #include "base/rng.h"
 
+#include <stdatomic.h>
 #include <sys/random.h>
 #include <time.h>
 #include "base/err.h"
@@ -52,9 +53,19 @@ uint64_t rng_below(struct rng *r, uint64_t n)
     return value % n;
 }
 
+/* Test state of this file only; job threads may draw too. */
+static atomic_uint_fast64_t fixed_entropy;
+
+void rng_fix_entropy(uint64_t seed)
+{
+    atomic_store(&fixed_entropy, seed);
+}
+
 uint64_t rng_entropy(void)
 {
-    uint64_t value;
+    uint64_t value = atomic_load(&fixed_entropy) ? atomic_fetch_add(&fixed_entropy, 1) : 0;
+    if (value)
+        return rng_at(value, 0, 0);
     if (getrandom(&value, sizeof value, 0) == sizeof value)
         return value;
     struct timespec t; /* a kernel without getrandom: seeds then differ, but can be guessed */

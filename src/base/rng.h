@@ -21,5 +21,7 @@ struct rng rng_from(uint64_t seed);
 uint64_t rng_next(struct rng *r);
 uint64_t rng_below(struct rng *r, uint64_t n);  /* 0 .. n-1, unbiased; n > 0 */
 uint64_t rng_entropy(void);                     /* from the operating system */
+/* Test seam: from now on it is drawn from this; 0: from the system again. */
+void rng_fix_entropy(uint64_t seed);
 
 #endif

@@ -10,6 +10,7 @@
  * The server outlives inputs, which makes them cheap: some 10 microseconds a request. What a
  * conversation has moved is put back (options), and after a number of them the server is closed: then
  * the heap and the open files must be what they were when one of the first was closed. */
+#include <event2/event.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -90,6 +91,8 @@ static void open_world(void)
         ASSERT(rc == 0);
     }
     world_open(&fuzz.world, options, false);
+    for (int i = 0; i < 2; i++) /* who stops the fuzzer means all of it */
+        (void)event_del(fuzz.world.s->signals[i]);
     for (int i = 0; config_options[i].name; i++) {
         ASSERT(i < MAX_OPTIONS);
         str_clear(&fuzz.options[i]);
@@ -376,6 +379,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size, 0};
     struct talk t;
+    rng_fix_entropy(1); /* an input does the same wherever it stands */
     if (!fuzz.is_open)
         open_world();
     talk_begin(&t, &fuzz.world);

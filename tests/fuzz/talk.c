@@ -43,7 +43,7 @@ enum effect {
 /* An answer that is due. */
 struct expected {
     enum effect effect;
-    int n; /* SUBSCRIBES: replies left; 0: as many as there are subscriptions, but one */
+    int n; /* SUBSCRIBES: replies left; 0: as many as there are subscriptions of the kind */
 };
 
 static const struct {
@@ -73,11 +73,15 @@ static void tell(unsigned client, const char *mark, const char *data, size_t len
 {
     if (!getenv("KVASIR_FUZZ_TELL"))
         return;
-    fprintf(stderr, "%u %s ", client, mark);
+    struct str line = {0};
+    str_printf(&line, "%u %s ", client, mark);
     for (size_t i = 0; i < len; i++)
-        fprintf(stderr, data[i] >= ' ' && data[i] <= '~' ? "%c" : "\\x%02x",
-                (unsigned char)data[i]);
-    fprintf(stderr, "\n");
+        if (data[i] >= ' ' && data[i] <= '~')
+            str_append_char(&line, data[i]);
+        else
+            str_printf(&line, "\\x%02x", (unsigned char)data[i]);
+    fprintf(stderr, "%s\n", line.data);
+    str_free(&line);
 }
 
 /* ---- what is due ------------------------------------------------------------------------------ */
@@ -187,29 +191,23 @@ static bool begins(const char *at, const char *end, const char *with)
     return (size_t)(end - at) >= len && memcmp(at, with, len) == 0;
 }
 
-/* The word of an answer of version 2 or 3 that belongs to Pub/Sub: *3 or >3, $9, subscribe. */
-static bool is_pubsub(const char *at, const char *end, const char *const *words)
+/* The word of an answer that belongs to Pub/Sub (*3 or >3, $9, subscribe), if it is one of these;
+ * NULL: it is not. */
+static const char *pubsub_word(const char *at, const char *end, const char *const *words)
 {
     if ((*at != '*' && *at != '>') || end - at < 9 || (at[1] != '3' && at[1] != '4'))
-        return false;
-    const char *word = memchr(at + 4, '\n', (size_t)(end - at - 4));
-    for (; word && *words; words++)
-        if (begins(word + 1, end, *words))
-            return true;
-    return false;
+        return NULL;
+    const char *line = memchr(at + 4, '\n', (size_t)(end - at - 4));
+    for (; line && *words; words++)
+        if (begins(line + 1, end, *words))
+            return line + 1;
+    return NULL;
 }
 
 static bool is_message(const char *at, const char *end)
 {
     static const char *const words[] = {"message\r", "pmessage\r", NULL};
-    return is_pubsub(at, end, words);
-}
-
-static bool is_confirmation(const char *at, const char *end)
-{
-    static const char *const words[] = {"subscribe\r", "psubscribe\r", "unsubscribe\r",
-                                        "punsubscribe\r", NULL};
-    return is_pubsub(at, end, words);
+    return pubsub_word(at, end, words) != NULL;
 }
 
 /* Lines before a connection ends. */
@@ -219,18 +217,38 @@ static bool is_last_word(const char *at, const char *end)
            begins(at, end, "-DENIED ") || begins(at, end, "-ERR max number of clients");
 }
 
-static void take_confirmation(struct talk *t, struct talker *c)
+/* Subscriptions of both kinds, counted by what the confirmations say of their sum. */
+static void count_names(struct talker *c, bool is_pattern, const char *end)
 {
-    if (c->takes_more && (c->n_expected == 0 || c->expected[c->first].effect != SUBSCRIBES))
-        return;
+    int64_t sum = 0;
+    const char *colon = end - 2;
+    while (*colon != ':')
+        colon--;
+    ASSERT(parse_i64((struct bytes){colon + 1, (size_t)(end - 2 - colon - 1)}, &sum));
+    c->n_names[is_pattern] += (int)sum - c->n_names[0] - c->n_names[1];
+}
+
+/* True when it is a confirmation. UNSUBSCRIBE from all has one for each name, at least one. */
+static bool take_confirmation(struct talk *t, unsigned client, const char *at, const char *end)
+{
+    static const char *const words[] = {"subscribe\r", "psubscribe\r", "unsubscribe\r",
+                                        "punsubscribe\r", NULL};
+    struct talker *c = &t->clients[client];
+    const char *word = c->has_subscribed ? pubsub_word(at, end, words) : NULL;
+    if (!word)
+        return false;
     if (c->n_expected == 0 || c->expected[c->first].effect != SUBSCRIBES)
-        talk_fault(t, (unsigned)(c - t->clients), "a confirmation that nobody asked for");
+        talk_fault(t, client, "a confirmation that nobody asked for");
     struct expected *e = &c->expected[c->first];
-    c->takes_more |= e->n == 0;
+    bool is_pattern = *word == 'p';
+    if (e->n == 0)
+        e->n = c->n_names[is_pattern];
+    count_names(c, is_pattern, end);
     if (e->n <= 1)
         take(t, c);
     else
         e->n--;
+    return true;
 }
 
 static void take_answer(struct talk *t, unsigned client, const char *at, const char *end)
@@ -238,11 +256,10 @@ static void take_answer(struct talk *t, unsigned client, const char *at, const c
     struct talker *c = &t->clients[client];
     if (c->is_loose || (c->has_subscribed && is_message(at, end)))
         return;
-    if (c->has_subscribed && is_confirmation(at, end)) {
-        take_confirmation(t, c);
+    if (take_confirmation(t, client, at, end))
         return;
-    }
-    c->takes_more = false;
+    if (begins(at, end, "+RESET\r"))
+        c->n_names[0] = c->n_names[1] = 0;
     if (is_last_word(at, end)) {
         c->may_close = true;
         if (c->n_expected == 0 && (t->may_close || t->is_configured))

@@ -24,7 +24,7 @@ struct talker {
     size_t first, n_expected, cap;
     bool is_loose;       /* asked for what cannot be counted: CLIENT REPLY, MONITOR */
     bool has_subscribed; /* messages may come unasked */
-    bool takes_more;     /* of an UNSUBSCRIBE from all: it has as many answers as it likes */
+    int n_names[2];      /* channels and patterns that it is subscribed to */
     bool may_close;      /* QUIT, or an error that closes, was said */
 };
 
