@@ -597,33 +597,39 @@ GOING = {
 }
 
 
-def read_until_piece(reader, key):
-    """The id of the first piece; with a long piece-interval the next one comes with the end."""
+def read_until_pieces(reader, key, n):
+    """The id of the n-th piece; with a long piece-interval a branch's next one comes with its end."""
     last = "0"
     while True:
         for entry in reader.call("XREAD", "BLOCK", 0, "STREAMS", key, last)[0][1]:
             last = entry[0]
-            if entry[1][0] == b"piece":
+            n -= entry[1][0] == b"piece"
+            if n == 0:
                 return last
 
 
-@test("whoever reads a generating key gets its end when the key goes, however it goes")
-def _():
+def key_that_goes(n, options):
     with Server({"model": big_context(), "piece-interval": "60s"}) as server:
         for way, commands in GOING.items():
             with server.connect() as c, server.connect() as reader, server.connect() as waiter:
                 c.call("FLUSHALL")
-                waiter.send("GEN", "k", "x", "MAXTOKENS", 30000, "IGNOREEOS")
+                waiter.send("GEN", "k", "x", "MAXTOKENS", 30000, "IGNOREEOS", *options)
                 wait_until(lambda: c.call("EXISTS", "k"), "the key")
-                reader.send("XREAD", "BLOCK", 0, "STREAMS", "k", read_until_piece(reader, "k"))
+                reader.send("XREAD", "BLOCK", 0, "STREAMS", "k", read_until_pieces(reader, "k", n))
                 wait_until(lambda: number(c, "blocked_clients") == 2, "two waiting clients")
                 for command in commands:
                     c.call(*command)
                 reply = str(waiter.receive(False))
                 assert reply.startswith("CANCELLED") and "gone" in reply, (way, reply)
-                last = c.fields(reader.receive()[0][1][-1])
-                assert last["finish"] == "cancelled", (way, last)
+                ends = [c.fields(entry) for entry in reader.receive()[0][1] if b"finish" in entry[1]]
+                assert [e["finish"] for e in ends] == ["cancelled"] * n, (way, ends)
                 assert c.call("DEBUG", "AUDIT") == "OK"
+
+
+for what, n_branches, branches in (("an answer", 1, ()), ("three", 3, ("N", 3))):
+    @test(f"whoever reads a generating key gets its end when the key goes, however it goes: {what}")
+    def _(n=n_branches, options=branches):
+        key_that_goes(n, options)
 
 
 main()
