@@ -3,12 +3,15 @@
 unread and half run over the tiny model: what is measured is the server. retry runs the real one, since
 its times are the subject.
 """
+import contextlib
 import os
 import resource
 import select
+import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 
 from figures_lib import say, say_pings, start_pings
 
@@ -221,5 +224,39 @@ def retry(lib, paths):
         retry_orphan(world, rate, lib)
 
 
-PARTS = {"unread": unread, "half": half}
+# ---- other people's programs ------------------------------------------------------------------------
+
+def clients(lib, paths):
+    """The table client x what it does, and what the exporter says."""
+    done = subprocess.run([sys.executable, os.path.join(paths.top, "tests", "clients", "test_other_clients.py")],
+                          capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        if line.startswith("# |"):
+            print("  " + line[2:])
+    failures = [line for line in done.stdout.splitlines() if line.startswith("not ok")]
+    passed = sum(line.startswith("ok") and "# SKIP" not in line for line in done.stdout.splitlines()) - 1
+    say("cells that passed", passed, "90 with all clients here", not failures)
+    if not shutil.which("prometheus-redis-exporter"):
+        say("prometheus-redis-exporter", "not here")
+        return
+    with lib.Server({"model": lib.tiny_model()}) as s, s.connect() as c:
+        c.call("GEN", "k", "hello", "MAXTOKENS", 4)
+        port = lib.free_port()
+        exporter = subprocess.Popen(["prometheus-redis-exporter", "-redis.addr", f"redis://127.0.0.1:{s.port}",
+                                     "-web.listen-address", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True)
+
+        def scrape():
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as r:
+                return r.read().decode()
+            return None
+
+        metrics = [line for line in lib.wait_until(scrape, "the exporter answers").splitlines() if line[0] != "#"]
+        exporter.terminate()
+        errors = [line for line in exporter.communicate()[1].splitlines() if "level=error" in line]
+        say("prometheus-redis-exporter: metrics of this server", sum(line.startswith("redis_") for line in metrics))
+        say("  redis_up", "redis_up 1" in metrics, "True", "redis_up 1" in metrics)
+        say("  lines with an error in its log", len(errors), "0", not errors)
+
+
+PARTS = {"unread": unread, "half": half, "clients": clients}
 OF_MODEL = {"retry": retry}
