@@ -1,6 +1,7 @@
 /* backend.c - the backends of this build, and how one is found by name. */
 #include "kernels/backend.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
@@ -10,6 +11,11 @@ const struct backend_ops *const backends[] = {
     &cpu_backend_ops,
     &ref_backend_ops,
     NULL,
+};
+
+const char *const kv_type_names[] = {
+    [KV_AUTO] = "auto", [KV_F32] = "f32",    [KV_BF16] = "bf16",
+    [KV_INT8] = "int8", [KV_N_TYPES] = NULL,
 };
 
 /* Takes the first backend whose probe succeeds. */
@@ -35,4 +41,21 @@ const struct backend_ops *backend_find(const char *name, struct err *err)
         snprintf(known + len, sizeof(known) - len, ", %s", backends[i]->name);
     }
     return err_null(err, "backend \"%s\" is not in this build; known are %s", name, known);
+}
+
+int backend_kv_type(const struct backend_ops *ops, enum kv_type wanted, enum kv_type *type,
+                    struct err *err)
+{
+    char has[64] = "";
+    for (int i = 0; ops->kv_types[i] != KV_AUTO; i++) {
+        if (wanted == ops->kv_types[i] || wanted == KV_AUTO) {
+            *type = ops->kv_types[i];
+            return 0;
+        }
+        size_t len = strlen(has);
+        snprintf(has + len, sizeof(has) - len, "%s%s", i > 0 ? ", " : "",
+                 kv_type_names[ops->kv_types[i]]);
+    }
+    return err_set(err, "%s: K/V of type %s is not possible; it has %s", ops->name,
+                   kv_type_names[wanted], has);
 }

@@ -28,12 +28,23 @@ enum weight_shape {
     WEIGHT_GATE_UP, /* exactly two parts [F, K]; their product feeds only `act` */
 };
 
+/* How the pool holds K and V. */
+enum kv_type {
+    KV_AUTO, /* what the backend takes by itself */
+    KV_F32,
+    KV_BF16,
+    KV_INT8, /* codes -127..127; for K and for V of each token and K/V head one scale, a bf16 */
+    KV_N_TYPES
+};
+extern const char *const kv_type_names[]; /* [KV_N_TYPES], "auto" first; ends with NULL */
+
 struct backend_config {
     int n_threads;             /* cpu, ref: at least 1 */
     const char *isa;           /* cpu: NULL = best that the CPU has; "scalar" "avx2" "avx512" */
     const char *affinity;      /* cpu: list of CPUs to pin to, or NULL */
     struct plan_limits limits; /* of every plan that step_begin will see */
     int32_t n_context;         /* positions are below this */
+    enum kv_type kv_type;      /* of the pool that forward opens */
     int32_t n_vocab;
 };
 
@@ -44,7 +55,8 @@ struct attention_shape {
     bool rope_neox;                        /* pairs (i, i + rope_dim/2), else (2i, 2i + 1) */
     float scale;                           /* of q.k, usually 1/sqrt(D) */
     int32_t n_layers;
-    int32_t n_blocks, block_size;          /* of the K/V pool */
+    int32_t n_blocks, block_size; /* of the K/V pool */
+    enum kv_type kv_type;
     /* [n_context, rope_dim/2] each, borrowed while the backend lives: computed once, in double, so
      * that every path rotates by the same floats */
     const float *rope_cos, *rope_sin;
@@ -58,6 +70,7 @@ struct chosen {
 
 struct backend_ops {
     const char *name;
+    enum kv_type kv_types[KV_N_TYPES]; /* of its pool, the default first; ends with KV_AUTO */
     int (*probe)(struct err *err);     /* 0 when this machine can run it, -1 with the reason */
     struct backend *(*open)(const struct backend_config *config, struct err *err);
     void (*close)(struct backend *b);
@@ -65,7 +78,7 @@ struct backend_ops {
 
     /* ---- memory ---- */
     void *(*alloc)(struct backend *b, size_t size_bytes); /* zeroed, lazily mapped; NULL: none */
-    void (*free)(struct backend *b, void *p); /* accepts NULL */
+    void (*free)(struct backend *b, void *p);             /* accepts NULL */
     void (*upload)(struct backend *b, void *dst, const void *src, size_t size_bytes);
     void (*download)(struct backend *b, void *dst, const void *src, size_t size_bytes);
     size_t (*act_bytes)(struct backend *b, int32_t rows, int32_t k);
@@ -113,7 +126,8 @@ struct backend_ops {
      * frequency; greedy, or temperature, top-k, top-p, min-p, draw. Exact over the vocabulary. */
     void (*choose)(struct backend *b, const float *logits, struct chosen *out);
     void (*step_end)(struct backend *b);
-    int (*sync)(struct backend *b, struct err *err); /* waits; the first error since the last sync */
+    int (*sync)(struct backend *b,
+                struct err *err); /* waits; the first error since the last sync */
 };
 
 struct backend {
@@ -124,5 +138,9 @@ struct backend {
 extern const struct backend_ops *const backends[];
 /* "auto" takes the first whose probe succeeds. NULL with the reason otherwise. */
 const struct backend_ops *backend_find(const char *name, struct err *err);
+/* *type: the wanted one, or for KV_AUTO the default. -1 when the pool cannot hold it: err names what
+ * it can. */
+int backend_kv_type(const struct backend_ops *ops, enum kv_type wanted, enum kv_type *type,
+                    struct err *err);
 
 #endif

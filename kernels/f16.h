@@ -65,4 +65,10 @@ static inline uint16_t bf16_from_float(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* The least bfloat16 that is not below f; f is not negative. */
+static inline uint16_t bf16_from_float_up(float f)
+{
+    return (uint16_t)((f32_bits(f) + 0xffff) >> 16);
+}
+
 #endif

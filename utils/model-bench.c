@@ -47,6 +47,7 @@ static const char usage[] =
     "  --isa NAME       cpu: scalar, avx2 or avx512 (default: the best there is)\n"
     "  --threads N      (default: one per CPU that may be used)\n"
     "  --affinity LIST  cpu: CPUs to pin the threads to\n"
+    "  --kv-type NAME   of cached keys and values: f32, bf16 or int8 (default: the backend's)\n"
     "  --prompt LIST    prompt lengths, 0 for none (default 512)\n"
     "  --gen N          tokens to generate, 0 for none (default 64)\n"
     "  --batch LIST     sequences decoded at once (default 1,2,4,8,16,32)\n"
@@ -64,6 +65,7 @@ struct list {
 
 struct arguments {
     const char *model, *backend, *isa, *affinity, *nll;
+    int kv_type; /* enum kv_type */
     struct list prompt, batch;
     int32_t threads, gen, context, chunk, repeat, nll_ids;
     int json;
@@ -90,7 +92,7 @@ struct bench {
 
 /* ---- arguments ------------------------------------------------------------------------------ */
 
-enum { OPT_TEXT, OPT_LIST, OPT_NUMBER };
+enum { OPT_TEXT, OPT_LIST, OPT_NUMBER, OPT_KV_TYPE };
 struct option_row {
     const char *name;
     int kind;
@@ -105,6 +107,7 @@ static const struct option_row rows[] = {
     {"isa",      OPT_TEXT,   AT(isa),      0, 0},
     {"affinity", OPT_TEXT,   AT(affinity), 0, 0},
     {"nll",      OPT_TEXT,   AT(nll),      0, 0},
+    {"kv-type",  OPT_KV_TYPE, AT(kv_type), 0, 0},
     {"prompt",   OPT_LIST,   AT(prompt),   0, 1 << 20},
     {"batch",    OPT_LIST,   AT(batch),    1, MAX_BATCH},
     {"threads",  OPT_NUMBER, AT(threads),  1, 1024},
@@ -144,12 +147,24 @@ static int parse_list(const struct option_row *o, const char *text, struct list 
     }
 }
 
+static int parse_kv_type(const struct option_row *o, const char *text, int *out, struct err *err)
+{
+    for (int i = 0; kv_type_names[i] != NULL; i++) {
+        *out = i;
+        if (strcmp(text, kv_type_names[i]) == 0)
+            return 0;
+    }
+    return err_set(err, "--%s %s: auto, f32, bf16 or int8 is expected", o->name, text);
+}
+
 static int set_option(struct arguments *a, const struct option_row *o, const char *text,
                       struct err *err)
 {
     void *value = (char *)a + o->offset;
     if (o->kind == OPT_LIST)
         return parse_list(o, text, value, err);
+    if (o->kind == OPT_KV_TYPE)
+        return parse_kv_type(o, text, value, err);
     if (o->kind == OPT_NUMBER)
         return parse_number(o, bytes_from(text), value, err);
     *(const char **)value = text;
@@ -239,8 +254,10 @@ static int open_bench(struct bench *b, struct err *err)
 {
     const struct arguments *a = &b->args;
     const struct backend_ops *ops = backend_find(a->backend, err);
-    struct backend_config device = {
-        .n_threads = a->threads, .isa = a->isa, .affinity = a->affinity};
+    struct backend_config device = {.n_threads = a->threads,
+                                    .isa = a->isa,
+                                    .affinity = a->affinity,
+                                    .kv_type = (enum kv_type)a->kv_type};
     if (ops == NULL || (b->model = model_open(a->model, err)) == NULL ||
         plan_sizes(b, &device.limits, err) != 0)
         return -1;
@@ -478,7 +495,9 @@ static void print_table(struct bench *b)
     cpu_name(cpu, sizeof(cpu));
     printf("model   %s, %s, %d layers, width %d\n", b->model->name, b->model->architecture,
            b->model->n_layers, b->model->width);
-    printf("cpu     %s\ndevice  %s\n\n", cpu, forward_describe(b->forward));
+    printf("cpu     %s\ndevice  %s\n", cpu, forward_describe(b->forward));
+    printf("K/V     %s, %.1f KB a token\n\n", kv_type_names[forward_kv_type(b->forward)],
+           (double)forward_block_bytes(b->forward) / BLOCK / 1024);
     printf("%-20s %12s %12s %12s\n", "test", "tokens/s", "slowest", "fastest");
     for (int32_t i = 0; i < b->n_results; i++) {
         const struct result *r = &b->results[i];
@@ -500,9 +519,11 @@ static void print_json(struct bench *b)
                                                "tokens_per_s", median(r), "slowest", r->runs[0],
                                                "fastest", r->runs[r->n - 1], "runs", r->n));
     }
-    json_t *all =
-        json_pack("{s:s, s:s, s:s, s:i, s:o}", "model", b->model->name, "cpu", cpu, "device",
-                  forward_describe(b->forward), "threads", b->args.threads, "tests", tests);
+    json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:o}", "model", b->model->name, "cpu",
+                            cpu, "device", forward_describe(b->forward), "kv_type",
+                            kv_type_names[forward_kv_type(b->forward)], "block_bytes",
+                            (json_int_t)forward_block_bytes(b->forward), "threads", b->args.threads,
+                            "tests", tests);
     if (!isnan(b->nll)) {
         json_object_set_new(all, "nll", json_real(b->nll));
         json_object_set_new(all, "nll_ids", json_integer(b->nll_ids));

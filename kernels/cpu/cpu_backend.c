@@ -1,7 +1,7 @@
 /* cpu_backend.c - the CPU backend: life, memory, operation table.
  *
  * Weights are re-laid at load into panels (cpu_pack.c), activations are int8 with a scale for each 32
- * values, K and V are bf16; the loops exist for several instruction sets and give the same bits on
+ * values, K and V are bf16 or int8; the loops exist for several instruction sets and give the same bits on
  * all (cpu_kernel.h). Operations run at once, each as one parallel region over persistent threads
  * (cpu_pool.c); nothing in a step allocates. How many threads an operation gets depends on its rows
  * and changes no bit: every output element is one thread's, in one order of sums. */
@@ -219,6 +219,7 @@ static void step_end(struct backend *b)
 
 const struct backend_ops cpu_backend_ops = {
     .name = "cpu",
+    .kv_types = {KV_BF16, KV_INT8},
     .probe = probe,
     .open = open_cpu,
     .close = close_cpu,

@@ -62,12 +62,14 @@ struct cpu {
     struct err error;               /* the first since the last sync */
     bool has_error;
 
-    /* K/V pool: [layers][blocks][G][block_size / 16 pages][K page 16 D, V page 16 D] bf16 */
-    struct attention_shape shape;
-    size_t page_values, head_values, block_values, layer_values; /* bf16 values of each */
-    uint16_t *kv;                                                /* owns; NULL: no pool */
-    uint16_t *host; /* [slots][layers][block_values] bf16; owns; NULL: no swap */
-    float *attended;                                             /* [max_rows, H D] owns */
+    /* K/V pool: [layers][blocks][G][block_size / 16 pages][K page, V page, scales], see cpu_kv.c */
+    struct attention_shape shape; /* its kv_type is never KV_AUTO */
+    size_t page_bytes, head_bytes, block_bytes, layer_bytes;
+    size_t v_at, scales_at; /* bytes from the start of a page */
+    size_t q_values;        /* 16-bit words of one query */
+    uint8_t *kv;            /* owns; NULL: no pool */
+    uint8_t *host;          /* [slots][layers][block_bytes] owns; NULL: no swap */
+    float *attended;        /* [max_rows, H D] owns */
 
     /* work items of the step, and the partial results of those that are one split */
     struct cpu_item *items; /* [item_cap] owns */
@@ -110,7 +112,7 @@ void cpu_act(struct backend *b, int32_t rows, int32_t f, const float *gate_up, v
 void cpu_gather(struct backend *b, int32_t c, const float *x, const float *delta, float *out_x,
                 float *out_delta);
 
-/* cpu_attention.c */
+/* cpu_kv.c */
 size_t cpu_block_bytes(struct backend *b, const struct attention_shape *shape);
 int cpu_pool_open_kv(struct backend *b, const struct attention_shape *shape, struct err *err);
 void cpu_pool_close_kv(struct backend *b);
@@ -121,6 +123,12 @@ void cpu_out(struct backend *b);
 void cpu_in(struct backend *b);
 void cpu_rope_kv_write(struct backend *b, int32_t layer, const float *qkv, const float *bias,
                        void *q);
+uint8_t *cpu_kv_page(const struct cpu *c, int32_t layer, int32_t block, int32_t head,
+                     int32_t offset);
+
+/* cpu_attention.c */
+bool cpu_attention_open(struct cpu *c);
+void cpu_attention_close(struct cpu *c);
 void cpu_attention_plan(struct cpu *c); /* at step_begin: the work items */
 void cpu_attention(struct backend *b, int32_t layer, const void *q, void *out);
 

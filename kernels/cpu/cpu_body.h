@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_body_matmul.h"
 #include "kernels/cpu/cpu_body_rows.h"
 #include "kernels/cpu/cpu_body_attention.h"
+#include "kernels/cpu/cpu_body_attention8.h"
 
 #define KERNEL_NAME(isa) KERNEL_NAME_OF(isa)
 #define KERNEL_NAME_OF(isa) cpu_kernel_##isa
@@ -27,7 +28,9 @@ const struct cpu_kernel KERNEL_NAME(CPU_ISA) = {
     .norm = norm,
     .swiglu = swiglu,
     .round_bf16 = round_bf16,
-    .attend = attend,
+    .largest = largest,
+    .to_codes = to_codes,
+    .attend = {[KV_BF16] = attend, [KV_INT8] = attend8},
     .merge = merge,
     .finish = finish,
     .passes = {.max = scan_max, .sum_exp = scan_sum_exp, .find = scan_find},

@@ -41,7 +41,7 @@ AI void score_tokens(const int R, const int C, const struct cpu_attend *a, int32
     const uint16_t *k[MOST_VECTORS];
     vf acc[CPU_TILE][MOST_VECTORS];
     UNROLL for (int c = 0; c < C; c++) k[c] =
-        a->k[(first + c) / each] + (first + c) % each * VL * 2;
+        (const uint16_t *)a->k[(first + c) / each] + (first + c) % each * VL * 2;
     UNROLL for (int r = 0; r < R; r++)
     {
         UNROLL for (int c = 0; c < C; c++) acc[r][c] = vf_set(0.f);
@@ -95,7 +95,8 @@ AI void mix_values(const int R, const int C, const struct cpu_attend *a, int32_t
     for (int32_t t = 0; t < n; t += CPU_PAGE, p += CPU_PAGE / 2 * XP) {
         const uint16_t *v[MOST_VECTORS];
         int32_t left = n - t < CPU_PAGE ? n - t : CPU_PAGE, i = 0;
-        UNROLL for (int c = 0; c < C; c++) v[c] = a->v[t / CPU_PAGE] + 2 * (at + c * VL);
+        UNROLL for (int c = 0; c < C; c++) v[c] =
+            (const uint16_t *)a->v[t / CPU_PAGE] + 2 * (at + c * VL);
         for (; i < left / 2; i++)
             pair_step(R, C, v, i * stride, p + i * XP, 1, CPU_SPLIT, acc, 0, true);
         if (left % 2)

@@ -106,6 +106,25 @@ static void round_bf16(const float *row, int32_t n, uint16_t *out)
         vi_store_high(out + i, bf16_bits(vf_load(row + i)));
 }
 
+/* ---- codes of int8 rows of the K/V pool ---------------------------------------------------------- */
+
+static float largest(const float *x, int32_t n)
+{
+    vf top = vf_set(0.f);
+    for (int32_t i = 0; i < n; i += VL)
+        top = vf_max(vf_abs(vf_load(x + i)), top);
+    return vf_hmax(top);
+}
+
+static void to_codes(const float *x, int32_t n, float inverse, float limit, int32_t *out)
+{
+    vf most = vf_set(limit), least = vf_set(-limit), factor = vf_set(inverse);
+    for (int32_t i = 0; i < n; i += VL) {
+        vf code = vf_mul(vf_load(x + i), factor);
+        vi_store(out + i, vi_from(vf_min(vf_max(code, least), most)));
+    }
+}
+
 static void norm(float *x, const float *delta, const float *w, float eps, int32_t c, float *out)
 {
     vf lanes[LANE_VECTORS];

@@ -73,13 +73,15 @@ struct cpu_matmul {
 /* Up to CPU_TILE query rows against one split of one K/V head. */
 struct cpu_attend {
     int32_t n_rows, head_dim;
-    float c;                     /* scale * log2(e) */
-    const uint16_t *q[CPU_TILE]; /* [D] bf16 */
-    int32_t n[CPU_TILE];         /* tokens of this split that the row sees, 1..256, ascending */
-    const uint16_t *k[CPU_SPLIT / CPU_PAGE]; /* pages [D/2][16][2] */
-    const uint16_t *v[CPU_SPLIT / CPU_PAGE]; /* pages [8][D][2] */
-    float m[CPU_TILE], l[CPU_TILE];          /* result: maximum score, sum of probabilities */
-    float *o[CPU_TILE];                      /* result: [D] not yet divided by l */
+    float c; /* scale * log2(e) */
+    /* bf16: [D]. int8: [D/4 quads][2] words of two int16, dimensions (0, 2) and (1, 3) of the quad; then
+     * an f32, what a code of 1 stands for. */
+    const uint16_t *q[CPU_TILE];
+    int32_t n[CPU_TILE]; /* tokens of this split that the row sees, 1..256, ascending */
+    const uint8_t *k[CPU_SPLIT / CPU_PAGE]; /* pages, laid out as cpu_kv.c says */
+    const uint8_t *v[CPU_SPLIT / CPU_PAGE]; /* int8: the scales of K and V follow */
+    float m[CPU_TILE], l[CPU_TILE];         /* result: maximum score, sum of probabilities */
+    float *o[CPU_TILE];                     /* result: [D] not yet divided by l */
 };
 
 struct cpu_kernel {
@@ -97,7 +99,11 @@ struct cpu_kernel {
     void (*swiglu)(const float *gate_up, int32_t f, float *out);
     void (*round_bf16)(const float *row, int32_t n, uint16_t *out); /* n is a multiple of 16 */
 
-    void (*attend)(struct cpu_attend *a);
+    /* Codes of int8 rows: largest |x|, NaN left out; round(x * inverse) within -limit..limit. */
+    float (*largest)(const float *x, int32_t n); /* n is a multiple of 16 */
+    void (*to_codes)(const float *x, int32_t n, float inverse, float limit, int32_t *out);
+
+    void (*attend[KV_N_TYPES])(struct cpu_attend *a); /* NULL: not a type of this backend */
     /* (m, l, o) := (m, l, o), then (mb, lb, ob) */
     void (*merge)(float *m, float *l, float *o, float mb, float lb, const float *ob, float c,
                   int32_t head_dim);

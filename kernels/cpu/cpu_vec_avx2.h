@@ -14,6 +14,7 @@
 #define WIDE_ROWS 3 /* 16 registers: two vectors of columns only up to three rows */
 /* Vectors of an attention tile of R rows: R x C sums, C words and a query value in 16 registers. */
 #define TILE_VECTORS(R) ((R) <= 2 ? 4 : (R) == 3 ? 3 : 2)
+#define TILE8_VECTORS(R) ((R) <= 2 ? 4 : 2) /* the same over bytes */
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -43,6 +44,7 @@ AI vi vi_from(vf a) { return _mm256_cvtps_epi32(a); }
 AI vf vf_half(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 AI vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
 AI vi vi_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+AI void vi_store(int32_t *p, vi a) { _mm256_storeu_si256((__m256i *)p, a); }
 AI vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 AI vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 AI vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
@@ -80,6 +82,31 @@ AI vi vi_dot8s(vi sum, vi w, vi x)
 AI vi vi_dot8(vi sum, vi w, vi x)
 {
     return vi_dot8s(sum, w, x);
+}
+/* Two int16 products a lane. In place, too: gcc would add the products up first and then keep all of
+ * them and the sums. */
+AI vi vi_dot16(vi sum, vi w, vi x)
+{
+    vi products = _mm256_madd_epi16(w, x);
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
+    return sum;
+}
+AI vi vi_even16(vi a)
+{
+    return _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+}
+AI vi vi_odd16(vi a)
+{
+    return _mm256_srai_epi16(a, 8);
+}
+AI void vi_join16(const vi *q, int32_t *out)
+{
+    _mm256_storeu_si256((__m256i *)out, _mm256_or_si256(q[0], _mm256_slli_epi32(q[1], 16)));
+}
+AI vf vf_bf16(const uint16_t *p)
+{
+    vi words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return vf_bits(_mm256_slli_epi32(words, 16));
 }
 AI void vi_pack8(const vi *q, int8_t *out)
 {

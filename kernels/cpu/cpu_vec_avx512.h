@@ -21,6 +21,7 @@
 #define BYTE_OFFSET 128 /* VPDPBUSD wants one unsigned operand */
 #define WIDE_ROWS 6     /* 32 registers: 6 rows x 2 vectors, integer and float */
 #define TILE_VECTORS(R) ((R) <= 3 ? 4 : 2)
+#define TILE8_VECTORS(R) ((R) <= 3 ? 4 : 2)
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -51,6 +52,7 @@ AI vi vi_from(vf a) { return _mm512_cvtps_epi32(a); }
 AI vf vf_half(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 AI vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
 AI vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+AI void vi_store(int32_t *p, vi a) { _mm512_storeu_si512(p, a); }
 AI vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 AI vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 AI vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
@@ -67,6 +69,28 @@ AI vi vi_dot8s(vi sum, vi w, vi x)
     __mmask64 negative = _mm512_movepi8_mask(w);
     vi signed_x = _mm512_mask_sub_epi8(x, negative, _mm512_setzero_si512(), x);
     return _mm512_dpbusd_epi32(sum, _mm512_abs_epi8(w), signed_x);
+}
+AI vi vi_dot16(vi sum, vi w, vi x)
+{
+    return _mm512_dpwssd_epi32(sum, w, x);
+}
+AI vi vi_even16(vi a)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8);
+}
+AI vi vi_odd16(vi a)
+{
+    return _mm512_srai_epi16(a, 8);
+}
+AI void vi_join16(const vi *q, int32_t *out)
+{
+    __m256i low = _mm512_castsi512_si256(q[0]), high = _mm512_extracti64x4_epi64(q[0], 1);
+    _mm256_storeu_si256((__m256i *)out, _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+}
+AI vf vf_bf16(const uint16_t *p)
+{
+    vi words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return vf_bits(_mm512_slli_epi32(words, 16));
 }
 AI void vi_pack8(const vi *q, int8_t *out)
 {

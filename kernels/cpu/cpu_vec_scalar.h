@@ -16,7 +16,8 @@
 #define BF16_NATIVE 0 /* 1: VDPBF16PS; pairs stay packed in the activation streams */
 #define BYTE_OFFSET 0 /* added to the signed bytes of P8 panels */
 #define WIDE_ROWS 6   /* up to so many rows a tile takes the wider columns: there are registers */
-#define TILE_VECTORS(R) 1 /* vectors of an attention tile of R rows: what the registers hold */
+#define TILE_VECTORS(R) 1  /* vectors of an attention tile of R rows: what the registers hold */
+#define TILE8_VECTORS(R) 1 /* the same over bytes */
 
 typedef float vf;
 typedef int32_t vi;
@@ -117,6 +118,10 @@ AI vi vi_load(const void *p)
     memcpy(&a, p, 4);
     return a;
 }
+AI void vi_store(int32_t *p, vi a)
+{
+    *p = a;
+}
 AI vi vi_add(vi a, vi b)
 {
     return (vi)((uint32_t)a + (uint32_t)b);
@@ -168,6 +173,32 @@ AI vi vi_dot8u(vi sum, vi w, vi x)
 AI vi vi_dot8s(vi sum, vi w, vi x)
 {
     return sum + dot_bytes((uint32_t)w, (uint32_t)x, 1);
+}
+/* Sum of the two products of signed halves. */
+AI vi vi_dot16(vi sum, vi w, vi x)
+{
+    return sum + (int16_t)w * (int16_t)x + (w >> 16) * (x >> 16);
+}
+/* The even, the odd ones of four signed bytes, as signed halves. */
+AI vi vi_even16(vi a)
+{
+    uint32_t low = (uint16_t)(int8_t)a, high = (uint16_t)(int8_t)(a >> 16);
+    return (vi)(low | high << 16);
+}
+AI vi vi_odd16(vi a)
+{
+    return vi_even16(vi_shr(a, 8));
+}
+/* 16 integers, each 0..32767, as 8 words: number i low, number i + 8 high. */
+AI void vi_join16(const vi *q, int32_t *out)
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = q[i] | q[i + 8] << 16;
+}
+/* VL bf16 as floats. */
+AI vf vf_bf16(const uint16_t *p)
+{
+    return vf_bits((vi)((uint32_t)*p << 16));
 }
 /* The 32 integers of a block, each within int8, as bytes. */
 AI void vi_pack8(const vi *q, int8_t *out)

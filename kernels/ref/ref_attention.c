@@ -11,11 +11,14 @@
  * loops end at p, because slots beyond it may hold anything, NaN included: a vector of scores may
  * cover such slots in lanes that nobody reads.
  *
- * A pool is float. Blocks of 8 to 128 tokens: multiples of the lanes. */
+ * A pool is float. As bf16 or int8 it holds what a pool of that type stands for, still as floats: the
+ * values are rounded when they are written, which makes it the definition of those types, too. Blocks
+ * of 8 to 128 tokens: multiples of the lanes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "kernels/f16.h"
 #include "kernels/ref/ref.h"
 
 /* Four sums a vector, four vectors at once: an addition takes four cycles, and a chain cannot be
@@ -51,9 +54,11 @@ size_t ref_block_bytes(struct backend *b, const struct attention_shape *shape)
     return (k + v) * sizeof(float) * (size_t)shape->n_layers;
 }
 
-static int check_shape(const struct ref *r, const struct attention_shape *s, struct err *err)
+static int check_shape(const struct ref *r, struct attention_shape *s, struct err *err)
 {
     int32_t size = s->block_size;
+    if (backend_kv_type(&ref_backend_ops, s->kv_type, &s->kv_type, err) < 0)
+        return -1;
     if (size < 8 || size > 128 || (size & (size - 1)) != 0)
         return err_set(err, "ref: block size %d; it takes 8, 16, 32, 64 and 128", size);
     if (size != r->config.limits.block_size)
@@ -69,9 +74,10 @@ static int check_shape(const struct ref *r, const struct attention_shape *s, str
 int ref_pool_open(struct backend *b, const struct attention_shape *shape, struct err *err)
 {
     struct ref *r = (struct ref *)b;
-    if (check_shape(r, shape, err) != 0)
+    struct attention_shape s = *shape;
+    if (check_shape(r, &s, err) != 0)
         return -1;
-    r->shape = *shape;
+    r->shape = s;
     r->v_stride = round_up(shape->head_dim);
     block_floats(shape, &r->k_block, &r->v_block);
 
@@ -188,9 +194,41 @@ static void rotate(const struct attention_shape *s, int32_t position, float *x)
     }
 }
 
-static void write_slot(const struct ref *r, int32_t layer, int32_t slot, int32_t head,
-                       const float *k, const float *v)
+static void keep_f32(float *x, int32_t n)
 {
+    (void)x;
+    (void)n;
+}
+
+static void round_bf16(float *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        x[i] = bf16_to_float(bf16_from_float(x[i]));
+}
+
+/* One scale for the n values, a bf16 that maps the largest to 127 at most. Below 2^-100 all are zero. */
+static void round_int8(float *x, int32_t n)
+{
+    float most = 0;
+    for (int32_t i = 0; i < n; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    float scale = most >= 0x1p-100f ? bf16_to_float(bf16_from_float_up(most / 127)) : 0;
+    for (int32_t i = 0; i < n; i++)
+        x[i] = scale > 0 ? scale * rintf(x[i] / scale) : 0;
+}
+
+/* What a pool of the type makes of one token's K or V in one head. */
+static void (*const roundings[KV_N_TYPES])(float *x, int32_t n) = {
+    [KV_F32] = keep_f32,
+    [KV_BF16] = round_bf16,
+    [KV_INT8] = round_int8,
+};
+
+static void write_slot(const struct ref *r, int32_t layer, int32_t slot, int32_t head, float *k,
+                       float *v)
+{
+    roundings[r->shape.kv_type](k, r->shape.head_dim);
+    roundings[r->shape.kv_type](v, r->shape.head_dim);
     int32_t size = r->shape.block_size, at = slot % size, dim = r->shape.head_dim;
     float *to_k = k_at(r, layer, slot / size, head);
     float *to_v = v_at(r, layer, slot / size, head) + (size_t)at * (size_t)r->v_stride;

@@ -174,6 +174,7 @@ static void step_end(struct backend *b)
 
 const struct backend_ops ref_backend_ops = {
     .name = "ref",
+    .kv_types = {KV_F32, KV_BF16, KV_INT8},
     .probe = probe,
     .open = open_ref,
     .close = close_ref,

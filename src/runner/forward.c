@@ -31,6 +31,7 @@ struct forward {
     struct backend *b; /* owns, and with it all device memory below */
     struct plan_limits limits;
     int32_t n_context;
+    enum kv_type kv_type;       /* of the pool; never KV_AUTO */
     float *rope_cos, *rope_sin; /* [n_context, rope_dim / 2] host, owns */
     bool has_pool;
 
@@ -187,7 +188,8 @@ struct forward *forward_open(struct model *model, const struct backend_ops *ops,
     f->n_context = config.n_context;
     copy_dimensions(f, model);
     make_rope_tables(f, model);
-    f->b = ops->open(&config, err);
+    if (backend_kv_type(ops, config.kv_type, &f->kv_type, err) == 0)
+        f->b = ops->open(&config, err);
     if (f->b == NULL || load_weights(f, model, err) != 0 || alloc_buffers(f, err) != 0) {
         forward_close(f);
         return NULL;
@@ -250,6 +252,7 @@ static struct attention_shape shape_of(const struct forward *f, int32_t n_blocks
         .n_layers = f->n_layers,
         .n_blocks = n_blocks,
         .block_size = f->limits.block_size,
+        .kv_type = f->kv_type,
         .rope_cos = f->rope_cos,
         .rope_sin = f->rope_sin,
     };
@@ -278,6 +281,11 @@ int forward_host_open(struct forward *f, int32_t n_slots, struct err *err)
 {
     ASSERT(f->has_pool);
     return f->ops->host_open(f->b, n_slots, err);
+}
+
+enum kv_type forward_kv_type(const struct forward *f)
+{
+    return f->kv_type;
 }
 
 const char *forward_describe(struct forward *f)

@@ -25,6 +25,7 @@ void forward_close(struct forward *f); /* accepts NULL */
 size_t forward_block_bytes(struct forward *f);
 int forward_pool_open(struct forward *f, int32_t n_blocks, struct err *err);
 int forward_host_open(struct forward *f, int32_t n_slots, struct err *err);
+enum kv_type forward_kv_type(const struct forward *f); /* never KV_AUTO */
 const char *forward_describe(struct forward *f);
 
 /* One step: chosen [R]. On -1 no sample is valid and the slots written by the step are not either;

@@ -31,7 +31,8 @@
 
 #define MIN_BLOCKS 2    /* one being filled and one to copy into; less cannot run anything */
 #define COPIES_A_SEQ 2  /* a copied tail on admission and a copy on write, at most */
-#define KV_TYPE_STEP 16 /* kv_type = backend's place * this + format: formats never meet */
+#define KV_TYPE_STEP 16 /* kv_type = backend's place * this + type: formats never meet */
+_Static_assert(KV_N_TYPES <= KV_TYPE_STEP, "a type must not reach the next backend's");
 
 enum rank_state {
     RANK_LOADING, /* rank: open_device */
@@ -262,7 +263,8 @@ static void fill_info(struct rank *r, int32_t n_blocks, const struct plan_limits
         .n_slots = open_host(r),
         .limits = *limits,
         .model_digest = r->model->digest,
-        .kv_type = place * KV_TYPE_STEP,
+        .kv_type = place * KV_TYPE_STEP + (int32_t)forward_kv_type(r->forward),
+        .kv_type_name = kv_type_names[forward_kv_type(r->forward)],
         .block_bytes = forward_block_bytes(r->forward),
     };
     snprintf(r->runner.info.description, sizeof r->runner.info.description, "%s",
@@ -284,6 +286,7 @@ static int open_device(struct rank *r, struct err *err)
         .affinity = r->config.affinity,
         .limits = plan_limits_of(&r->config),
         .n_context = r->config.n_context,
+        .kv_type = r->config.kv_type,
     };
     if ((r->forward = forward_open(r->model, r->ops, &device, err)) == NULL)
         return -1;
@@ -293,9 +296,9 @@ static int open_device(struct rank *r, struct err *err)
     fill_info(r, n_blocks, &device.limits);
     r->chosen =
         xcalloc((size_t)r->config.max_seqs + (size_t)device.limits.max_best, sizeof(*r->chosen));
-    log_notice(LOG_DEVICE, "%s: ready after %lld ms; %d blocks of %d tokens, %llu MiB",
+    log_notice(LOG_DEVICE, "%s: ready after %lld ms; %d blocks of %d tokens as %s, %llu MiB",
                r->runner.info.description, (long long)((clock_mono_us() - start_us) / 1000),
-               n_blocks, r->config.block_size,
+               n_blocks, r->config.block_size, r->runner.info.kv_type_name,
                (unsigned long long)((uint64_t)n_blocks * r->runner.info.block_bytes >> 20));
     return 0;
 }

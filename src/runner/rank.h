@@ -21,6 +21,7 @@ struct runner_config {
     const char *affinity;          /* list of CPUs, or NULL */
     int32_t n_context;             /* 0: what the model was trained for */
     int32_t block_size;            /* tokens a block */
+    enum kv_type kv_type;          /* how blocks hold K and V; KV_AUTO: the backend's default */
     uint64_t kv_cache_bytes;       /* 0: runner_kv_bytes_default() once the weights are packed */
     uint64_t swap_bytes;           /* of host memory for preempted groups; 0: none */
     int32_t n_blocks;              /* of the pool; 0: as many as kv_cache_bytes hold */

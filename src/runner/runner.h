@@ -20,7 +20,8 @@ struct runner_info {
     int32_t n_slots;           /* blocks that host memory holds for swapped groups; 0: no swap */
     struct plan_limits limits; /* of a plan */
     uint64_t model_digest;     /* names the weights in cache namespaces */
-    int32_t kv_type;           /* names the K/V format in cache namespaces */
+    int32_t kv_type;           /* names backend and K/V format in cache namespaces */
+    const char *kv_type_name;  /* of the format: "bf16"; static */
     char description[160];     /* one line for INFO: backend, path, threads */
     size_t block_bytes;        /* of one block in all layers */
 };

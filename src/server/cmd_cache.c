@@ -205,6 +205,7 @@ static void run_cache_info(struct client *c, const struct request *q)
     } numbers[] = {
         {"blocks", t.n_blocks},
         {"block-size", t.block_size},
+        {"block-bytes", (int64_t)c->server->served.runner->info.block_bytes},
         {"free", t.free_blocks},
         {"cached", t.cached_blocks},
         {"used", t.used_blocks},
@@ -230,11 +231,13 @@ static void run_cache_info(struct client *c, const struct request *q)
         {"dropped-tokens", (int64_t)t.dropped_tokens},
     };
     enum { N = sizeof numbers / sizeof *numbers };
-    reply_map(&c->reply, N);
+    reply_map(&c->reply, N + 1);
     for (int i = 0; i < N; i++) {
         reply_text(&c->reply, numbers[i].name);
         reply_int(&c->reply, numbers[i].value);
     }
+    reply_text(&c->reply, "kv-type");
+    reply_text(&c->reply, c->server->served.runner->info.kv_type_name);
 }
 
 struct probe {

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "kernels/backend.h"
 #include "server/notify.h"
 
 enum {
@@ -80,6 +81,7 @@ const struct option config_options[] = {
 
     {"kv-cache-size",            OPTION_SIZE,    AT(kv_cache_size),     "0",       0, 1099511627776, NULL, START, NULL},
     {"block-size",               OPTION_INT,     AT(block_size),        "16",      8, 128, NULL, START, check_block_size},
+    {"kv-type",                  OPTION_CHOICE,  AT(kv_type),           "auto",    0, 0, kv_type_names, START, NULL},
     {"preemption-mode",          OPTION_CHOICE,  AT(preemption_mode),   "recompute", 0, 0, preemption_modes, START, NULL},
     {"swap-space",               OPTION_SIZE,    AT(swap_space),        "256mb",   0, 1099511627776, NULL, START, NULL},
     {"share-prefixes",           OPTION_BOOL,    AT(share_prefixes),    "no",      0, 0, NULL, 0, NULL},

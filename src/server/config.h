@@ -52,6 +52,7 @@ struct config {
     /* memory */
     uint64_t kv_cache_size; /* 0: half of what is free */
     int64_t block_size;
+    int kv_type;         /* enum kv_type */
     int preemption_mode; /* enum config_preemption */
     uint64_t swap_space; /* of host memory; 0: none */
     bool share_prefixes;

@@ -219,6 +219,7 @@ static void section_model(struct server *s, struct str *out)
     LINE(out, "context:%d", m->runner->info.n_context);
     LINE(out, "chat_template:%s", m->chat ? chat_name(m->chat) : "none");
     LINE(out, "backend:%s", runner_describe(m->runner));
+    LINE(out, "kv_type:%s", m->runner->info.kv_type_name);
     LINE(out, "block_size:%d", m->runner->info.block_size);
     LINE(out, "block_bytes:%zu", runner_block_bytes(m->runner));
     LINE(out, "blocks:%d", m->runner->info.n_blocks);

@@ -129,6 +129,7 @@ void load_start(struct server *s)
     l->runner.n_threads = (int)c->threads;
     l->runner.n_context = (int32_t)c->max_context;
     l->runner.block_size = (int32_t)c->block_size;
+    l->runner.kv_type = (enum kv_type)c->kv_type;
     l->runner.kv_cache_bytes = c->kv_cache_size;
     l->runner.swap_bytes = c->preemption_mode == CONFIG_SWAP ? c->swap_space : 0;
     l->runner.max_rows = (int32_t)c->max_batch_tokens;

@@ -2,7 +2,7 @@
 """Commands that need no model: keys, expiry, streams, transactions, introspection, configuration."""
 import time
 
-from kvasir_test import Client, ReplyError, Server, main, test, wait_until
+from kvasir_test import Client, ReplyError, Server, main, test, tiny_model, wait_until
 
 INVALID_ID = "ERR Invalid stream ID specified as stream command argument"
 NOT_INT = "ERR value is not an integer or out of range"
@@ -549,6 +549,10 @@ def _():
     with tempfile.TemporaryDirectory() as folder:
         code, text = run("--port", "0", "--unixsocket", os.path.join(folder, "s"), "--model", "/nonexistent.gguf")
         assert code == 1 and "loading failed" in text and "/nonexistent.gguf" in text, text
+        code, text = run("--port", "0", "--unixsocket", os.path.join(folder, "s"), "--model", tiny_model(),
+                         "--backend", "cpu", "--kv-type", "f32")
+        assert code == 1 and "cpu: K/V of type f32 is not possible; it has bf16, int8" in text, text
+    assert run("--kv-type", "fp8")[0] == 1 and "auto, f32, bf16" in run("--kv-type", "fp8")[1], run("--kv-type", "fp8")
 
 
 main()

@@ -219,6 +219,7 @@ def _(server, c):
     flat = c.call("CACHE", "INFO")
     info = dict(zip(flat[0::2], flat[1::2]))
     assert info[b"cached"] > 0 and info[b"used"] == 0
+    assert info[b"kv-type"].decode() == c.info()["kv_type"] and info[b"block-bytes"] == int(c.info()["block_bytes"])
     assert c.call("CACHE", "CLEAR") > 0 and c.call("CACHE", "PROBE", prompt) == [tokens, 0]
     more, _ = c.call("CACHE", "PROBE", " and more", "KEY", "k")
     assert more > tokens

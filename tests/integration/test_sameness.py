@@ -166,9 +166,9 @@ for each_model in MODELS:
                 register(each_model, each_way, each_choice)
 
 
-def small_pool(**mode):
+def small_pool(kv_type="auto", **mode):
     """32 clients, prompts of 200 tokens, 100 generated, 64 blocks of 16: everybody finishes. Returns INFO."""
-    with Server({"model": tiny_model(), "threads": 2}) as roomy, roomy.connect() as c:
+    with Server({"model": tiny_model(), "threads": 2, "kv-type": kv_type}) as roomy, roomy.connect() as c:
         vocabulary = int(c.info()["model_vocabulary"])
         block_bytes = int(c.info()["block_bytes"])
         prompts = [b"".join(((i * 7919 + j * 31 + i * j) % (vocabulary - 10)).to_bytes(4, "little") for j in range(200))
@@ -177,7 +177,8 @@ def small_pool(**mode):
         for i, prompt in enumerate(prompts):
             c.call("CACHE", "CLEAR")
             lone.append(c.call("GEN", f"k{i}", prompt, "IDS", "MAXTOKENS", 100, "TEMP", 0.8, "SEED", i, "IGNOREEOS"))
-    with Server({"model": tiny_model(), "threads": 2, "kv-cache-size": 64 * block_bytes, **mode}) as tight:
+    with Server({"model": tiny_model(), "threads": 2, "kv-type": kv_type, "kv-cache-size": 64 * block_bytes,
+                 **mode}) as tight:
         answers = {}
 
         def ask(i):
@@ -211,6 +212,13 @@ def _():
     assert int(info["preemptions"]) > 0 and int(info["preempted_tokens_dropped"]) == 0, info
     assert int(info["swapped_out_bytes"]) >= int(info["swapped_in_bytes"]) > 0, info
     assert int(info["swap_blocks_free"]) == int(info["swap_blocks"]) > 0, info
+
+
+@test("with int8 keys and values, swapped too, the answers are those of a lone run; INFO names the type")
+def _():
+    info = small_pool("int8", **{"preemption-mode": "swap", "swap-space": "64mb"})
+    assert info["kv_type"] == "int8" and int(info["preemptions"]) > 0, info
+    assert int(info["swapped_in_bytes"]) > 0, info
 
 
 @test("a host without room for a group costs no answer")

@@ -291,6 +291,7 @@ static void test_feed_forward_is_scalar_to_the_bit(void **state)
 struct geometry {
     int32_t heads, kv_heads, dim, block_size;
     bool neox;
+    enum kv_type kv_type;
 };
 
 static float angles[2][N_CONTEXT * 128];
@@ -310,6 +311,7 @@ static struct attention_shape shape_of(const struct geometry *g)
                                     .n_layers = 2,
                                     .n_blocks = 2 * N_CONTEXT / g->block_size,
                                     .block_size = g->block_size,
+                                    .kv_type = g->kv_type,
                                     .rope_cos = angles[0],
                                     .rope_sin = angles[1]};
 }
@@ -326,7 +328,7 @@ static void attend_all(const char *isa, int n_threads, const struct geometry *g,
     struct err err;
     int32_t width = (g->heads + 2 * g->kv_heads) * g->dim, inner = g->heads * g->dim;
     assert_int_equal(ops->pool_open(&c->base, &shape, &err), 0);
-    memset(c->kv, 0xff, c->layer_values * 2 * sizeof(uint16_t));
+    memset(c->kv, 0xff, c->layer_bytes * 2);
     struct tensor t = random_tensor(TENSOR_F32, inner, inner, 31);
     struct weight *w = pack(c, &t, 1, WEIGHT_PLAIN);
     struct plan *plan = plan_new(&c->config.limits);
@@ -397,8 +399,16 @@ static void same_attention(const char *isa, const struct geometry *g, int32_t n)
     xfree(got);
 }
 
-static const struct geometry smol = {9, 3, 64, 16, false}, wide = {8, 1, 128, 64, true},
-                             small = {4, 4, 16, 32, true}, odd = {2, 2, 48, 128, false};
+static const struct geometry smol = {9, 3, 64, 16, false, KV_BF16},
+                             wide = {8, 1, 128, 64, true, KV_BF16},
+                             small = {4, 4, 16, 32, true, KV_BF16},
+                             odd = {2, 2, 48, 128, false, KV_BF16};
+
+static struct geometry as_int8(struct geometry g)
+{
+    g.kv_type = KV_INT8;
+    return g;
+}
 
 static void test_attention_does_not_depend_on_chunks_or_threads(void **state)
 {
@@ -412,6 +422,38 @@ static void test_attention_of_the_best_path_is_scalar_to_the_bit(void **state)
     same_attention(NULL, &wide, 131);
     same_attention(NULL, &small, 523);
     same_attention(NULL, &odd, 65);
+}
+static void test_int8_attention_of_the_best_path_is_scalar_to_the_bit(void **state)
+{
+    (void)state;
+    const struct geometry all[] = {as_int8(smol), as_int8(wide), as_int8(small), as_int8(odd)};
+    same_attention("scalar", &all[2], 300);
+    same_attention(NULL, &all[0], 299);
+    same_attention(NULL, &all[1], 131);
+    same_attention(NULL, &all[2], 523);
+    same_attention(NULL, &all[3], 65);
+}
+
+/* What a client could send to a model that blows up: no scale, code or weight leaves its range. */
+static void test_int8_takes_zeros_infinities_and_extremes(void **state)
+{
+    (void)state;
+    static const float values[] = {0.f, -0.f, 1e-38f, -1e-30f, 3e38f, -3e38f, INFINITY, NAN};
+    enum { DIM = 16, N = sizeof values / sizeof *values };
+    const struct cpu_kernel *best = cpu_isa_find(NULL, NULL), *plain = &cpu_kernel_scalar;
+    for (int i = 0; i < N * N; i++) {
+        float x[DIM];
+        int32_t want[DIM], got[DIM];
+        for (int d = 0; d < DIM; d++)
+            x[d] = values[d % 2 ? i / N : i % N];
+        float most = plain->largest(x, DIM), inverse = most > 0 ? 127 / most : 0;
+        assert_true(most == best->largest(x, DIM) && most >= 0);
+        plain->to_codes(x, DIM, inverse, 127, want);
+        best->to_codes(x, DIM, inverse, 127, got);
+        assert_memory_equal(want, got, sizeof want);
+        for (int d = 0; d < DIM; d++)
+            assert_in_range(got[d] + 127, 0, 254);
+    }
 }
 
 /* ---- choose ------------------------------------------------------------------------------------------ */
@@ -481,7 +523,7 @@ static void test_wrong_requests_are_refused_with_a_reason(void **state)
     struct tensor t = {TENSOR_F32, 1, 48, row};
     assert_null(cpu_pack(&c->base, &t, 1, WEIGHT_PLAIN, &err));
     assert_non_null(strstr(err.text, "48"));
-    struct geometry g = {2, 2, 40, 16, false};
+    struct geometry g = {2, 2, 40, 16, false, KV_BF16};
     struct attention_shape shape = shape_of(&g);
     assert_int_equal(cpu_pool_open_kv(&c->base, &shape, &err), -1);
     close_path(c);
@@ -506,6 +548,8 @@ int main(void)
         cmocka_unit_test(test_feed_forward_is_scalar_to_the_bit),
         cmocka_unit_test(test_attention_does_not_depend_on_chunks_or_threads),
         cmocka_unit_test(test_attention_of_the_best_path_is_scalar_to_the_bit),
+        cmocka_unit_test(test_int8_attention_of_the_best_path_is_scalar_to_the_bit),
+        cmocka_unit_test(test_int8_takes_zeros_infinities_and_extremes),
         cmocka_unit_test(test_choose_gives_the_same_on_every_path),
         cmocka_unit_test(test_wrong_requests_are_refused_with_a_reason),
     };

@@ -13,6 +13,7 @@ enum { N = 90, BLOCK = 16, N_BLOCKS = 64, CONTEXT = 256, MAX_ROWS = 192 };
 
 static struct subject subjects[8];
 static int n_subjects;
+static enum kv_type kv_type; /* of the runs that start; KV_AUTO: the backend's */
 // clang-format off
 static const struct mkmodel_options shapes[] = {
     {.architecture = "llama", .type = TENSOR_Q4_1, .layers = 3, .width = 64, .heads = 4,
@@ -142,8 +143,11 @@ static struct run start(struct model *m, const struct subject *s, const struct w
 {
     struct err err = {""};
     struct plan_limits l = limits();
-    struct backend_config device = {
-        .n_threads = way->n_threads, .isa = s->isa, .limits = l, .n_context = CONTEXT};
+    struct backend_config device = {.n_threads = way->n_threads,
+                                    .isa = s->isa,
+                                    .limits = l,
+                                    .n_context = CONTEXT,
+                                    .kv_type = kv_type};
     struct run r = {.plan = plan_new(&l), .way = way, .n_vocab = m->n_vocab};
     struct rng random = rng_from(77);
 
@@ -199,52 +203,109 @@ static void check_same_choice(const struct run *a, const struct run *b, const ch
                      b->chosen[t].id);
 }
 
+static void check_ways(struct model *m, const struct subject *s)
+{
+    struct run want = run_way(m, s, &ways[0]);
+    for (int i = 1; i < COUNT(ways); i++) {
+        struct run got = run_way(m, s, &ways[i]);
+        check_same(&got, &want, harness_name(s));
+        check_same_choice(&got, &want, harness_name(s));
+        end(&got);
+    }
+    end(&want);
+}
+
 static void test_logits_are_the_same_bits_whichever_way_they_are_computed(void **state)
 {
     (void)state;
     for (int k = 0; k < COUNT(shapes); k++) {
         struct model *m = tiny_model(&shapes[k]);
         for (int s = 0; s < n_subjects; s++) {
-            struct run want = run_way(m, &subjects[s], &ways[0]);
-            for (int i = 1; i < COUNT(ways); i++) {
-                struct run got = run_way(m, &subjects[s], &ways[i]);
-                check_same(&got, &want, harness_name(&subjects[s]));
-                check_same_choice(&got, &want, harness_name(&subjects[s]));
-                end(&got);
+            for (int i = 0; subjects[s].ops->kv_types[i] != KV_AUTO; i++) {
+                kv_type = subjects[s].ops->kv_types[i];
+                check_ways(m, &subjects[s]);
             }
-            end(&want);
         }
         model_close(m);
     }
+    kv_type = KV_AUTO;
 }
 
 /* Not only with itself: code paths of one backend agree in every bit, and no backend strays far
  * from ref. With random weights every int8 rounding of a few layers adds up: 1 % of the power. */
+static void check_paths(struct model *m)
+{
+    struct subject ref = {backend_find("ref", NULL), NULL};
+    struct run want = run_way(m, &ref, &ways[3]), first = {0};
+    const struct backend_ops *ops = NULL;
+    for (int s = 0; s < n_subjects; s++) {
+        struct err err;
+        enum kv_type type;
+        if (backend_kv_type(subjects[s].ops, kv_type, &type, &err) != 0)
+            continue;
+        struct run got = run_way(m, &subjects[s], &ways[3]);
+        double error = harness_nmse(got.logits, want.logits, (size_t)N * (size_t)m->n_vocab);
+        if (!(error < 0.01))
+            fail_msg("%s: error %g against ref", harness_name(&subjects[s]), error);
+        if (subjects[s].ops == ops) {
+            check_same(&got, &first, harness_name(&subjects[s]));
+            end(&got);
+        } else {
+            end(&first);
+            first = got;
+        }
+        ops = subjects[s].ops;
+    }
+    end(&first);
+    end(&want);
+}
+
 static void test_paths_agree_and_backends_stay_near_ref(void **state)
 {
     (void)state;
-    struct subject ref = {backend_find("ref", NULL), NULL};
     for (int k = 0; k < COUNT(shapes); k++) {
         struct model *m = tiny_model(&shapes[k]);
-        struct run want = run_way(m, &ref, &ways[3]), first = {0};
-        for (int s = 0; s < n_subjects; s++) {
-            struct run got = run_way(m, &subjects[s], &ways[3]);
-            double error = harness_nmse(got.logits, want.logits, (size_t)N * (size_t)m->n_vocab);
-            if (!(error < 0.01))
-                fail_msg("%s: error %g against ref", harness_name(&subjects[s]), error);
-            if (s > 0 && subjects[s].ops == subjects[s - 1].ops)
-                check_same(&got, &first, harness_name(&subjects[s]));
-            if (s == 0 || subjects[s].ops != subjects[s - 1].ops) {
-                end(&first);
-                first = got;
-            } else {
-                end(&got);
-            }
+        for (int type = KV_AUTO; type < KV_N_TYPES; type++) {
+            kv_type = (enum kv_type)type;
+            check_paths(m);
         }
-        end(&first);
-        end(&want);
         model_close(m);
     }
+    kv_type = KV_AUTO;
+}
+
+static void test_a_type_that_the_pool_cannot_hold_is_refused_with_those_it_can(void **state)
+{
+    (void)state;
+    struct model *m = tiny_model(&shapes[0]);
+    struct backend_config device = {
+        .n_threads = 1, .limits = limits(), .n_context = CONTEXT, .kv_type = KV_F32};
+    struct err err = {""};
+    assert_null(forward_open(m, backend_find("cpu", NULL), &device, &err));
+    assert_string_equal(err.text, "cpu: K/V of type f32 is not possible; it has bf16, int8");
+    model_close(m);
+}
+
+static void test_int8_holds_nearly_twice_the_tokens_of_bf16(void **state)
+{
+    (void)state;
+    struct model *m = tiny_model(&shapes[1]); /* heads of 64, as the real models have */
+    size_t bytes[KV_N_TYPES] = {0};
+    for (int type = KV_BF16; type <= KV_INT8; type++) {
+        struct backend_config device = {.n_threads = 1,
+                                        .limits = limits(),
+                                        .n_context = CONTEXT,
+                                        .kv_type = (enum kv_type)type};
+        struct err err = {""};
+        struct forward *f = forward_open(m, backend_find("cpu", NULL), &device, &err);
+        assert_non_null(f);
+        assert_int_equal(forward_kv_type(f), type);
+        bytes[type] = forward_block_bytes(f);
+        forward_close(f);
+    }
+    assert_int_equal(bytes[KV_BF16], 2 * 2 * BLOCK * 64 * 2); /* layers, K and V, one K/V head */
+    assert_int_equal(bytes[KV_INT8], 2 * 2 * BLOCK * (64 + 2));
+    model_close(m);
 }
 
 /* ---- a failing device ----------------------------------------------------------------------- */
@@ -310,6 +371,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_are_the_same_bits_whichever_way_they_are_computed),
         cmocka_unit_test(test_paths_agree_and_backends_stay_near_ref),
+        cmocka_unit_test(test_a_type_that_the_pool_cannot_hold_is_refused_with_those_it_can),
+        cmocka_unit_test(test_int8_holds_nearly_twice_the_tokens_of_bf16),
         cmocka_unit_test(test_a_failed_step_carries_its_error_and_the_next_one_works),
         cmocka_unit_test(test_opening_reports_what_the_device_said),
     };

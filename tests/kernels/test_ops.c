@@ -16,8 +16,12 @@
 #define BOUND_MATMUL 3e-4
 /* Three roundings in a row, the middle one through silu(gate) * up, which doubles its share. */
 #define BOUND_FFN 3e-4
-/* bf16 of q, k, p and v, and one of the int8 or bf16 activations before the identity. */
+/* bf16 of q and p (ref rounds k and v alike), and one of the int8 or bf16 activations before the
+ * identity. */
 #define BOUND_ATTENTION 1e-4
+/* int8 of V: largest of 64 to 128 about 2.6 deviations, 4e-5 of the power. Of K as much in each factor
+ * of a score: its deviation is 1, its error 6e-3, and that is the relative error of a weight. */
+#define BOUND_INT8 3e-4
 /* A backend may hold a float table as bf16. */
 #define BOUND_EMBED 1e-5
 
@@ -293,6 +297,7 @@ struct attention_run {
     const float *bias;        /* [QKV] or NULL */
     float *cosine, *sine;     /* [CONTEXT, rope_dim / 2] */
     int32_t order;            /* of blocks: another table for the same tokens */
+    enum kv_type kv_type;
 };
 
 static int32_t qkv_width(const struct attention_case *c)
@@ -405,6 +410,7 @@ static void run_attention(const struct subject *s, int n_threads, const struct a
                                     .n_layers = 1,
                                     .n_blocks = BLOCKS,
                                     .block_size = c->block_size,
+                                    .kv_type = a->kv_type,
                                     .rope_cos = a->cosine,
                                     .rope_sin = a->sine};
     if (b->ops->pool_open(b, &shape, &err) != 0)
@@ -457,52 +463,107 @@ static void end_attention(struct attention_run *a)
         xfree((void *)(uintptr_t)a->qkv[i]);
 }
 
+static bool has_kv_type(const struct subject *s, enum kv_type type)
+{
+    struct err err;
+    return backend_kv_type(s->ops, type, &type, &err) == 0;
+}
+
+/* Whether anything but ref has it. */
+static bool is_tested_kv_type(enum kv_type type)
+{
+    for (int s = 0; s < n_others; s++)
+        if (type != KV_AUTO && has_kv_type(&subjects[s], type))
+            return true;
+    return false;
+}
+
+static void check_attention(const struct subject *s, struct attention_run *a, float *const *want,
+                            double bound)
+{
+    size_t width = (size_t)a->c->n_heads * (size_t)a->c->head_dim;
+    float *got[N_SEQS];
+    char what[96];
+    run_attention(s, 2, a, 170, got);
+    for (int k = 0; k < N_SEQS; k++) {
+        snprintf(what, sizeof(what), "attention, K/V %s, %d x %d, %d tokens",
+                 kv_type_names[a->kv_type], a->c->n_heads, a->c->head_dim, lengths[k]);
+        check(s, what, got[k], want[k], (size_t)lengths[k] * width, bound);
+    }
+    free_all(got);
+}
+
 static void test_attention_over_poisoned_blocks(void **state)
 {
     (void)state;
     static float bias[8192];
     struct subject ref = ref_subject();
-    for (int i = 0; i < COUNT(attention_cases); i++) {
+    for (int i = 0; i < COUNT(attention_cases) * KV_N_TYPES; i++) {
         struct attention_run a;
-        float *want[N_SEQS], *got[N_SEQS];
-        char what[64];
-        start_attention(&a, &attention_cases[i], bias);
-        run_attention(&ref, 2, &a, 100, want);
-        for (int s = 0; s < n_others; s++) {
-            run_attention(&subjects[s], 2, &a, 170, got);
-            for (int k = 0; k < N_SEQS; k++) {
-                size_t hd = (size_t)a.c->n_heads * (size_t)a.c->head_dim;
-                snprintf(what, sizeof(what), "attention case %d, %d tokens", i, lengths[k]);
-                check(&subjects[s], what, got[k], want[k], (size_t)lengths[k] * hd,
-                      BOUND_ATTENTION);
-            }
-            free_all(got);
+        float *want[N_SEQS];
+        start_attention(&a, &attention_cases[i / KV_N_TYPES], bias);
+        a.kv_type = (enum kv_type)(i % KV_N_TYPES);
+        if (is_tested_kv_type(a.kv_type)) {
+            run_attention(&ref, 2, &a, 100, want);
+            for (int s = 0; s < n_others; s++)
+                if (has_kv_type(&subjects[s], a.kv_type))
+                    check_attention(&subjects[s], &a, want, BOUND_ATTENTION);
+            free_all(want);
         }
+        end_attention(&a);
+    }
+}
+
+/* The types themselves, on ref, where nothing else is rounded. */
+static void test_coarser_types_stay_near_f32(void **state)
+{
+    (void)state;
+    static float bias[8192];
+    struct subject ref = ref_subject();
+    for (int i = 0; i < 2; i++) {
+        struct attention_run a;
+        float *want[N_SEQS];
+        start_attention(&a, &attention_cases[i], bias);
+        a.kv_type = KV_F32;
+        run_attention(&ref, 2, &a, 100, want);
+        a.kv_type = KV_BF16;
+        check_attention(&ref, &a, want, BOUND_INT8 / 10);
+        a.kv_type = KV_INT8;
+        check_attention(&ref, &a, want, BOUND_INT8);
         free_all(want);
         end_attention(&a);
     }
 }
 
+static void check_same_attention(const struct subject *s, struct attention_run *a)
+{
+    static const int32_t chunks[] = {1, 7, 64, 170};
+    float *want[N_SEQS], *got[N_SEQS];
+    a->order = 1;
+    run_attention(s, 1, a, 16, want);
+    for (int i = 0; i < COUNT(chunks); i++) {
+        a->order = 2 * i + 5; /* 5, 7, 11 and 13 share nothing with 96; 9 would */
+        a->order += a->order >= 9 ? 2 : 0;
+        run_attention(s, 2, a, chunks[i], got);
+        for (int k = 0; k < N_SEQS; k++)
+            check_same(s, kv_type_names[a->kv_type], got[k], want[k],
+                       (size_t)lengths[k] * (size_t)a->c->n_heads * (size_t)a->c->head_dim);
+        free_all(got);
+    }
+    free_all(want);
+}
+
 static void test_attention_is_the_same_in_any_chunks_tables_and_threads(void **state)
 {
     (void)state;
-    static const int32_t chunks[] = {1, 7, 64, 170};
     static float bias[8192];
     for (int s = 0; s < n_subjects; s++) {
         struct attention_run a;
-        float *want[N_SEQS], *got[N_SEQS];
         start_attention(&a, &attention_cases[s % 2], bias);
-        run_attention(&subjects[s], 1, &a, 16, want);
-        for (int i = 0; i < COUNT(chunks); i++) {
-            a.order = 2 * i + 5; /* 5, 7, 11 and 13 share nothing with 96; 9 would */
-            a.order += a.order >= 9 ? 2 : 0;
-            run_attention(&subjects[s], 2, &a, chunks[i], got);
-            for (int k = 0; k < N_SEQS; k++)
-                check_same(&subjects[s], "attention", got[k], want[k],
-                           (size_t)lengths[k] * (size_t)a.c->n_heads * (size_t)a.c->head_dim);
-            free_all(got);
+        for (int i = 0; subjects[s].ops->kv_types[i] != KV_AUTO; i++) {
+            a.kv_type = subjects[s].ops->kv_types[i];
+            check_same_attention(&subjects[s], &a);
         }
-        free_all(want);
         end_attention(&a);
     }
 }
@@ -641,6 +702,7 @@ int main(void)
         cmocka_unit_test(test_a_row_does_not_depend_on_its_batch_or_on_threads),
         cmocka_unit_test(test_gate_up_act_and_down),
         cmocka_unit_test(test_attention_over_poisoned_blocks),
+        cmocka_unit_test(test_coarser_types_stay_near_f32),
         cmocka_unit_test(test_attention_is_the_same_in_any_chunks_tables_and_threads),
         cmocka_unit_test(test_embed_and_gather),
         cmocka_unit_test(test_choose_takes_the_same_ids_everywhere),

@@ -178,6 +178,7 @@ static void take_model(struct world *w)
                                 (int32_t)c->max_batch_tokens, (int32_t)c->max_running);
     w->runner->end_id = IM_END;
     w->runner->base.info.block_bytes = BLOCK_BYTES;
+    w->runner->base.info.kv_type_name = "scripted";
     if (c->preemption_mode == CONFIG_SWAP)
         fake_runner_host(w->runner, (int32_t)(c->swap_space / BLOCK_BYTES));
     snprintf(w->runner->base.info.description, sizeof w->runner->base.info.description, "scripted");

@@ -229,6 +229,39 @@ static void test_a_failed_step_is_reported_and_the_runner_goes_on(void **state)
     model_close(m);
 }
 
+/* Blocks of one format must never be taken for another's: the id is part of the cache's namespaces. */
+static void test_every_backend_and_kv_type_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *backend;
+        enum kv_type asked;
+        const char *name;
+    } cases[] = {{"cpu", KV_AUTO, "bf16"},
+                 {"cpu", KV_INT8, "int8"},
+                 {"ref", KV_AUTO, "f32"},
+                 {"ref", KV_BF16, "bf16"},
+                 {"ref", KV_INT8, "int8"}};
+    enum { N = sizeof cases / sizeof *cases };
+    struct model *m = tiny_model(&shape);
+    int32_t ids[N];
+    for (int i = 0; i < N; i++) {
+        struct err err = {""};
+        struct runner_config c = small_config();
+        c.backend = cases[i].backend;
+        c.kv_type = cases[i].asked;
+        struct runner *r = runner_open(m, &c, &err);
+        if (r == NULL)
+            fail_msg("%s", err.text);
+        assert_string_equal(r->info.kv_type_name, cases[i].name);
+        ids[i] = r->info.kv_type;
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(ids[k], ids[i]);
+        r->close(r);
+    }
+    model_close(m);
+}
+
 static void test_close_waits_for_a_running_step(void **state)
 {
     (void)state;
@@ -252,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_swap_space_that_cannot_be_had_is_none),
         cmocka_unit_test(test_open_refuses_what_cannot_be_with_numbers),
         cmocka_unit_test(test_a_failed_step_is_reported_and_the_runner_goes_on),
+        cmocka_unit_test(test_every_backend_and_kv_type_has_a_name_of_its_own),
         cmocka_unit_test(test_close_waits_for_a_running_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
