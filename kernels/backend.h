@@ -123,7 +123,8 @@ struct backend_ops {
                    float *out_delta);
     /* logits [R, V] -> chosen [R + n_best] on the host, valid after sync: an id for each sample, then
      * the best ids of all samples that want some (id -1: there are no more). Order: bias, repeat, presence,
-     * frequency; greedy, or temperature, top-k, top-p, min-p, draw. Exact over the vocabulary. */
+     * frequency; greedy, or temperature, top-k, top-p, min-p, draw. Exact over the vocabulary. A sample
+     * whose id is given draws nothing: that id, with its log-probability. */
     void (*choose)(struct backend *b, const float *logits, struct chosen *out);
     void (*step_end)(struct backend *b);
     int (*sync)(struct backend *b,

@@ -40,6 +40,7 @@ void choose_scratch_free(struct choose_scratch *s);
 void choose_best(const struct plan *plan, const struct plan_sample *s, const float *logits,
                  const struct choose_passes *passes, struct choose_scratch *scratch,
                  struct chosen *out);
+/* The id that is drawn, or that is given, with its raw log-probability. */
 void choose_row(const struct plan *plan, const struct plan_sample *s, const float *logits,
                 const struct choose_passes *passes, struct choose_scratch *scratch,
                 struct chosen *out);
