@@ -646,7 +646,9 @@ static struct plan *choose_plan(struct rng *r)
                                 .min_p = i % 7 == 0 ? 0.05f : 0,
                                 .repeat = i % 2 ? 1.3f : 1,
                                 .presence = i % 6 == 0 ? 0.4f : 0,
-                                .frequency = i % 8 == 0 ? 0.2f : 0};
+                                .frequency = i % 8 == 0 ? 0.2f : 0,
+                                .is_given = i % 9 == 8,
+                                .id = i * 101};
         plan_add_seq(p, 0, &id, 1, &block, 1);
         plan_add_sample(p, &s, recent, 64, counts, 8, bias, 4);
     }
