@@ -55,9 +55,10 @@ struct gen_options {
                   temperature, top-k, top-p, min-p and seed are not looked at */
     float length_penalty; /* of a beam's score */
     bool early_stop;      /* a beam ends as soon as n_branches answers are there */
-    const struct gen_start
-        *starts;        /* [n_branches], NULL: all begin at the prompt's end (one branch:
-                                       n_resumed and carry of engine_submit) */
+    /* [n_branches] borrowed for the call; NULL: all begin at the prompt's end (one branch: n_resumed
+     * and carry of engine_submit). Those that go on have ids, or none has: with both, what
+     * check_submit counts may not be enough to let the group in. */
+    const struct gen_start *starts;
     int64_t max_tokens; /* of the generation as a whole, resumed ids included */
     float temperature, top_p, min_p, repeat, presence, frequency;
     int32_t top_k;

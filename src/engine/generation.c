@@ -150,11 +150,12 @@ void gen_free(struct gen *g)
     xfree(g);
 }
 
-/* No live branch has generated anything: the prompt is computed for all of them at once. */
+/* No branch has generated anything: the prompt is computed for all of them at once. Ended ones count
+ * too: a branch that is resumed without any id may outlive those that had some, in its own blocks. */
 bool gen_is_fresh(const struct gen *g)
 {
-    GEN_FOREACH_LIVE(g, q)
-        if (q->n_ids > g->n_prompt)
+    for (int32_t i = 0; i < g->n_seqs; i++)
+        if (g->seqs[i].n_ids > g->n_prompt)
             return false;
     return true;
 }

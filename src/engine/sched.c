@@ -395,11 +395,11 @@ static enum admission admit(struct sched *s, struct gen *g, struct step *step)
 {
     struct cache_seat seats[ENGINE_MAX_BRANCHES];
 
-    if (s->n_branches + g->n_live > s->max_running)
+    if (s->n_branches >= s->max_running)
         return NO_ROOM;
     if (still_waits(s, g))
         return PASSED_OVER;
-    if (s->n_looked >= MAX_LOOKED)
+    if (s->n_branches + g->n_live > s->max_running || s->n_looked >= MAX_LOOKED)
         return NO_ROOM;
     int32_t n_seats = seat_branches(g, seats);
     if (must_wait(s, g, seats, n_seats))
@@ -520,8 +520,8 @@ static int32_t give_seq(struct sched *s, struct seq *q, int32_t want, int32_t mo
     return n;
 }
 
-/* Gives g up to `want` rows of the budget that is left, its branches in order. Returns what is left
- * then. */
+/* Gives g up to `want` rows of the budget that is left, its branches in order: a block at least to the
+ * first that wants some, to the others no more than that leaves of `want`. Returns what is left then. */
 static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t left)
 {
     int32_t most = s->max_chunk - rows_planned(g) < left ? s->max_chunk - rows_planned(g) : left;
@@ -531,7 +531,8 @@ static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t l
         int32_t todo = seq_rows_left(s, q);
         if (todo == 0)
             continue;
-        int32_t n = given > 0 && given >= want ? 0 : give_seq(s, q, want - given, most - given);
+        int32_t bound = given == 0 || want > most ? most : want;
+        int32_t n = give_seq(s, q, want - given, bound - given);
         given += n;
         if (n < todo)
             break;
