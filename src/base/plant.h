@@ -59,6 +59,59 @@
     X(ADMIT_ONE, "a step admits one generation only")                                             \
     X(SITTER_WRITES, "who waits for blocks that are copied out writes into a shared one")          \
     X(SITTER_OVERTAKEN, "those behind take the blocks that somebody waits for")                   \
+    X(SHARE_UNCOUNTED, "a branch that takes a table does not count its last block")               \
+    X(COPY_PUBLISHED, "a block becomes findable before its copy is done")                         \
+    X(SWAP_CROSSED, "two blocks that are swapped out go to the slots of each other")              \
+    X(SWAP_LONG, "a swapped branch claims the whole of its last block")                           \
+    X(SWAP_ROOM_FIRST, "host memory is asked for room for the first branch only")                 \
+    X(SWAP_UNHELD, "blocks are let go before they are copied out")                                \
+    X(SWAP_COMMON_TWICE, "what branches have in common is swapped in once for each")              \
+    X(SWAP_OVER_HITS, "what was found is swapped in all the same")                                \
+    X(SLOT_EARLY, "a host slot comes back before it is copied in")                                \
+    X(SWAP_COPIED, "who comes back from the host copies from a sibling too")                      \
+    X(COMMON_UNCOUNTED, "blocks that branches have in common are counted once")                   \
+    X(NEEDS_FEW, "of branches that share a block only the first counts as one that copies")       \
+    X(COPIED_KEPT, "a branch that copies a shared block goes on counting it")                     \
+    X(DISCARD_LEAKS, "a branch that is dropped keeps its last block")                             \
+    X(WRITE_SHARED, "a branch writes into a block that others name")                              \
+    X(RENAME_ONE, "merging renames a block in one branch only")                                   \
+    X(HEAP_UNSIFTED, "the order of eviction is not mended when a leaf leaves it")                 \
+    X(SLOT_SHARED, "a host slot counts two of those that need it")                                \
+    X(PRIORITY_LOST, "the queue stands by arrival alone")                                         \
+    X(LEAVING_TAKEN, "blocks that are copied out are taken in the same step")                     \
+    X(BEAM_ALONE, "a beam goes on without waiting for the others")                                \
+    X(GROUP_PARTLY, "a group that comes back gets blocks for its first branch only")              \
+    X(WAITER_BLOCKS, "who waits for a promise lets nobody past when its branches are too many")   \
+    X(ROOM_FOR_ONE, "admission looks at the next token of one branch only")                       \
+    X(WAIVED_NEVER, "who waited for a promise leaves the reserve like anybody")                   \
+    X(WAIVED_ALWAYS, "nobody leaves the reserve")                                                 \
+    X(RESERVE_RECOMPUTE, "the reserve is that of recomputation where victims are swapped")        \
+    X(RUNNING_GROUPS, "max-running counts groups, not branches")                                  \
+    X(CHUNK_EACH, "max-chunk bounds each turn of sharing the budget, not the step")               \
+    X(SHORT_LAST, "the shortest prompt waits behind long ones")                                   \
+    X(SHORT_OVERRUN, "each branch of the shortest prompt gets a block, not all together")         \
+    X(LEFTOVER_LOST, "what is left of the budget is not shared again")                            \
+    X(LEAD_LOST, "branches are not told that the common blocks are computed")                     \
+    X(SWAP_FAILED_KEPT, "what a failed step has copied out is trusted")                           \
+    X(STREAM_ONE, "all branches draw from one stream")                                            \
+    X(SAMPLE_FIRST, "every branch takes the first id of the group")                               \
+    X(LAST_EARLY, "the first end that is told says that it is the last")                          \
+    X(CANCEL_SHORT, "a cancel spares the last branch")                                            \
+    X(BRANCHES_KEPT, "a branch that ends goes on counting as one that runs")                      \
+    X(PUBLISH_OTHER, "a fork of a branch publishes it with the ids of the first")                 \
+    X(LOGPROB_SHIFT, "log-probabilities stand beside the id before theirs")                       \
+    X(START_FIRST, "every resumed branch goes on from the first")                                 \
+    X(FRESH_AGAIN, "a group counts as fresh again when its branches with ids have ended")         \
+    X(TOLD_FOUND, "rows that owe log-probabilities of the prompt are found in the cache")         \
+    X(BEAM_TIES, "of equal sums the higher branch goes on")                                       \
+    X(BEAM_LENGTH, "the score of an answer counts one id less")                                   \
+    X(BEAM_OUTSIDE, "an end of text makes an answer wherever it stands")                          \
+    X(BEAM_STALE, "a beam that takes a place has another last id")                                \
+    X(BEAM_COUNTS, "penalties of a beam that takes a place are those of the one before")          \
+    X(BEAM_DROPS, "the last beam gives its blocks back though it goes on")                        \
+    X(BEAM_EARLY, "a beam ends as soon as its answers are there")                                 \
+    X(BEAM_SUMS, "a beam that changes its place keeps the sum of that place")                     \
+    X(BEAM_CUT, "a beam that is cancelled forgets what has not ended")                            \
     X(ATTACH_ANY, "any GEN attaches to the one that runs")                                        \
     X(DELIVER_NEVER, "an undelivered answer is generated again")                                  \
     X(READ_UNHEARD, "an answer that was read counts as undelivered")                              \

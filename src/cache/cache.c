@@ -215,7 +215,8 @@ static void take_behind(struct cache *c, struct block_table *t, const struct blo
 
     for (; t != lead && j < n_common; j++) {
         t->blocks[j] = lead->blocks[j];
-        pool_hold(&c->pool, t->blocks[j]);
+        if (!PLANTED(COMMON_UNCOUNTED))
+            pool_hold(&c->pool, t->blocks[j]);
     }
     for (; j < end; j++)
         t->blocks[j] = take(c, t, j > 0 ? t->blocks[j - 1] : -1);
@@ -367,7 +368,7 @@ bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seat
         seats[i].copy = (struct cache_copy){0};
         if (seats[i].table->n_slots > 0) { /* it waits for nobody, and has what it would copy */
             found->promised_by = NULL;
-            found->source = -1;
+            found->source = PLANTED(SWAP_COPIED) ? found->source : -1;
         }
         ASSERT(seats[i].table->is_open && seats[i].table->n_blocks == 0 && !found->promised_by);
         ASSERT(blocks_of(c, &seats[i]) <= seats[i].table->cap);
@@ -430,7 +431,7 @@ int32_t cache_write_needs(const struct cache *c, struct block_table *const *tabl
         int32_t j = t->computed / c->prefix.block_size, b = t->blocks[j], n_before = 0;
         for (int32_t k = 0; k < i; k++)
             n_before += j < tables[k]->n_blocks && tables[k]->blocks[j] == b;
-        if (n_before + 1 == c->pool.blocks[b].n_tables && n_before > 0 &&
+        if ((n_before + 1 == c->pool.blocks[b].n_tables || PLANTED(NEEDS_FEW)) && n_before > 0 &&
             !cache_is_confirmed(c, b, t->computed % c->prefix.block_size))
             n_needs--; /* all others have left it by then */
     }
@@ -448,7 +449,8 @@ static struct cache_copy copy_on_write(struct cache *c, struct block_table *t)
     if (n_tokens > 0)
         copy = start_copy(c, t, source, j, n_tokens);
     copy.dst = t->blocks[j] = take(c, t, j > 0 ? t->blocks[j - 1] : -1);
-    pool_drop(&c->pool, source);
+    if (!PLANTED(COPIED_KEPT))
+        pool_drop(&c->pool, source);
     return copy;
 }
 
@@ -547,7 +549,7 @@ void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids)
     struct prefix *x = &c->prefix;
     int32_t j = t->computed / x->block_size;
     int32_t n = t->computed % x->block_size;
-    if (n == 0 || j >= t->n_blocks || t->copying == j)
+    if (n == 0 || j >= t->n_blocks || (t->copying == j && !PLANTED(COPY_PUBLISHED)))
         return;
     int32_t b = t->blocks[j];
     enum prefix_kind kind = x->nodes[b].kind;
@@ -572,7 +574,10 @@ void cache_share(struct cache *c, const struct block_table *from, struct block_t
 {
     ASSERT(to->is_open && to->n_blocks == 0 && from->root == to->root && from->ahead == 0);
     for (int32_t j = 0; j < from->n_blocks; j++)
-        block_table_append_shared(to, &c->pool, from->blocks[j]);
+        if (PLANTED(SHARE_UNCOUNTED) && j + 1 == from->n_blocks)
+            block_table_append_taken(to, from->blocks[j]);
+        else
+            block_table_append_shared(to, &c->pool, from->blocks[j]);
     to->computed = from->computed;
     to->n_confirmed = from->n_confirmed;
 }
@@ -605,6 +610,8 @@ void cache_release(struct cache *c, struct block_table *t, const int32_t *ids)
 void cache_discard(struct cache *c, struct block_table *t)
 {
     unpromise(c, t);
+    if (PLANTED(DISCARD_LEAKS) && t->n_blocks > 0)
+        t->n_blocks--;
     block_table_drop_all(t, &c->pool);
 }
 

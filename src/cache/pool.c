@@ -90,7 +90,8 @@ static void heap_remove(struct pool *p, int32_t b)
     if (last == b)
         return;
     heap_up(p, at, last);
-    heap_down(p, p->blocks[last].heap_at, last);
+    if (!PLANTED(HEAP_UNSIFTED))
+        heap_down(p, p->blocks[last].heap_at, last);
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */

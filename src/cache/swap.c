@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 /* The lowest slot on top, so that host memory is touched from its beginning on. */
 void swap_init(struct swap *s, int32_t n_slots)
@@ -45,7 +46,8 @@ int32_t swap_take(struct swap *s)
 void swap_hold(struct swap *s, int32_t slot)
 {
     ASSERT(s->n_users[slot] > 0 && s->n_users[slot] < UINT16_MAX);
-    s->n_users[slot]++;
+    if (!PLANTED(SLOT_SHARED) || s->n_users[slot] == 1)
+        s->n_users[slot]++;
 }
 
 void swap_drop(struct swap *s, int32_t slot)

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 static int32_t computed_blocks(const struct cache *c, const struct block_table *t)
 {
@@ -32,6 +33,10 @@ static int32_t take_slots(struct cache *c, struct block_table *const *tables, in
             c->slot_of[b] = swap_take(&c->swap);
             moves[n_found++] = (struct cache_move){.block = b, .slot = c->slot_of[b]};
         }
+    if (PLANTED(SWAP_CROSSED) && n_found > 1) {
+        moves[0].slot = moves[1].slot;
+        moves[1].slot = c->slot_of[moves[0].block];
+    }
     return n_found;
 }
 
@@ -78,7 +83,7 @@ static void save_table(struct cache *c, struct block_table *t)
 {
     ASSERT(t->n_slots == 0 && t->ahead == 0);
     t->n_slots = computed_blocks(c, t);
-    t->saved = t->computed;
+    t->saved = PLANTED(SWAP_LONG) ? t->n_slots * c->prefix.block_size : t->computed;
     for (int32_t j = 0; j < t->n_slots; j++) {
         t->slots[j] = c->slot_of[t->blocks[j]];
         swap_hold(&c->swap, t->slots[j]);
@@ -88,13 +93,13 @@ static void save_table(struct cache *c, struct block_table *t)
 bool cache_swap_out(struct cache *c, struct block_table *const *tables, int32_t n,
                     struct cache_move *moves, int32_t *n_moves)
 {
-    if (!has_slots(c, tables, n) || !make_lists(tables, n)) {
+    if (!has_slots(c, tables, PLANTED(SWAP_ROOM_FIRST) ? 1 : n) || !make_lists(tables, n)) {
         c->counted.swap_full++;
         return false;
     }
     moves += *n_moves;
     int32_t n_out = take_slots(c, tables, n, moves);
-    for (int32_t i = 0; i < n_out; i++)
+    for (int32_t i = 0; i < n_out && !PLANTED(SWAP_UNHELD); i++)
         pool_move(&c->pool, moves[i].block);
     for (int32_t i = 0; i < n; i++)
         save_table(c, tables[i]);
@@ -110,10 +115,13 @@ void cache_swap_in(struct cache *c, struct cache_seat *seats, int32_t n_seats, i
     for (int32_t i = 0; i < n_seats; i++) {
         struct block_table *t = seats[i].table;
         int32_t from = seats[i].found.n_hits;
-        if (i > 0 && from < n_common)
+        if (i > 0 && from < n_common && !PLANTED(SWAP_COMMON_TWICE))
             from = n_common; /* through the first seat */
+        if (PLANTED(SWAP_OVER_HITS))
+            from = 0;
         for (int32_t j = from; j < t->n_slots; j++) {
-            swap_hold(&c->swap, t->slots[j]);
+            if (!PLANTED(SLOT_EARLY))
+                swap_hold(&c->swap, t->slots[j]);
             moves[(*n_moves)++] = (struct cache_move){.block = t->blocks[j], .slot = t->slots[j]};
             c->counted.swapped_in++;
         }
@@ -123,9 +131,10 @@ void cache_swap_in(struct cache *c, struct cache_seat *seats, int32_t n_seats, i
 
 void cache_move_done(struct cache *c, const struct cache_move *move, bool is_out)
 {
-    if (is_out)
+    if (is_out && !PLANTED(SWAP_UNHELD))
         pool_unmove(&c->pool, move->block);
-    swap_drop(&c->swap, move->slot);
+    if (is_out || !PLANTED(SLOT_EARLY))
+        swap_drop(&c->swap, move->slot);
 }
 
 void cache_swap_drop(struct cache *c, struct block_table *t)

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 void block_table_init(struct block_table *t, int32_t root, struct cache_owner *owner, int32_t cap)
 {
@@ -63,7 +64,7 @@ void block_table_rename(struct block_table *t, struct pool *p, int32_t j, int32_
 {
     int32_t old = t->blocks[j];
     for (struct block_table *o = t->owner->tables; o; o = o->next) {
-        if (j >= o->n_blocks || o->blocks[j] != old)
+        if (j >= o->n_blocks || o->blocks[j] != old || (PLANTED(RENAME_ONE) && o != t))
             continue;
         pool_hold(p, block);
         o->blocks[j] = block;
@@ -90,7 +91,8 @@ enum table_need block_table_need(const struct block_table *t, const struct prefi
     if (j == t->n_blocks)
         return TABLE_NEEDS_BLOCK;
     const struct prefix_node *node = &x->nodes[t->blocks[j]];
-    if (x->pool->blocks[t->blocks[j]].n_tables > 1 || node->kind == PREFIX_FULL)
+    bool is_shared = x->pool->blocks[t->blocks[j]].n_tables > 1 && !PLANTED(WRITE_SHARED);
+    if (is_shared || node->kind == PREFIX_FULL)
         return TABLE_NEEDS_COPY;
     if (node->kind == PREFIX_TAIL && at % x->block_size < node->n_ids)
         return TABLE_NEEDS_COPY;

@@ -25,6 +25,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "engine/generation.h"
 
 /* As many as can not all be ends of text with fewer than `width` others among them. */
@@ -107,7 +108,7 @@ static int compare(const void *left, const void *right)
     if (a->sum != b->sum)
         return a->sum > b->sum ? -1 : 1;
     if (a->branch != b->branch)
-        return a->branch < b->branch ? -1 : 1;
+        return (a->branch < b->branch) != PLANTED(BEAM_TIES) ? -1 : 1;
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
@@ -128,7 +129,7 @@ static int32_t collect(struct beam *b)
 
 static double score_of(const struct beam *b, double sum, int32_t length)
 {
-    return sum / pow(length, b->length_penalty);
+    return sum / pow(PLANTED(BEAM_LENGTH) && length > 1 ? length - 1 : length, b->length_penalty);
 }
 
 /* The row that LOGPROBS tells of a continuation: of its id, then of the best of its branch. */
@@ -196,7 +197,7 @@ static int32_t walk(struct gen *g, int32_t n)
         const struct seq *q = &g->seqs[c->branch];
         double score = score_of(b, c->sum, q->n_ids - g->n_prompt + 1);
         if (!b->ignore_eos && tokenizer_is_end(b->tokenizer, c->id)) {
-            if (i < b->width)
+            if (i < b->width || PLANTED(BEAM_OUTSIDE))
                 add_answer(b, q, NULL, score, GEN_STOP);
             continue;
         }
@@ -217,9 +218,13 @@ static void take_place(struct cache *c, struct seq *q, const struct seq *from)
     cache_share(c, &from->table, &q->table);
     memcpy(q->ids, from->ids, (size_t)from->n_ids * sizeof *q->ids);
     q->n_ids = from->n_ids;
+    if (PLANTED(BEAM_STALE))
+        q->ids[q->n_ids - 1] = q->ids[0];
     if (q->logprobs)
         memcpy(q->logprobs, from->logprobs,
                n_generated * ((size_t)q->n_best + 1) * sizeof *q->logprobs);
+    if (PLANTED(BEAM_COUNTS))
+        return;
     q->sampler.n_counts = from->sampler.n_counts;
     if (q->sampler.counts)
         memcpy(q->sampler.counts, from->sampler.counts,
@@ -240,7 +245,7 @@ static void assign(struct gen *g, struct cache *c)
         is_kept[branch] = true;
     }
     for (int32_t i = 0; i < b->width; i++)
-        if (!is_kept[i])
+        if (!is_kept[i] || (PLANTED(BEAM_DROPS) && i + 1 == b->width))
             cache_discard(c, &g->seqs[i].table);
     for (int32_t i = 0, free = 0; i < b->width; i++) {
         if (place[i] >= 0)
@@ -259,7 +264,8 @@ static void assign(struct gen *g, struct cache *c)
                     q->logprobs + (size_t)(q->n_ids - g->n_prompt) * ((size_t)q->n_best + 1));
         q->ids[q->n_ids++] = b->next[i].id;
         sampler_count(&q->sampler, b->next[i].id);
-        b->sums[place[i]] = b->next[i].sum;
+        if (!PLANTED(BEAM_SUMS) || place[i] == i)
+            b->sums[place[i]] = b->next[i].sum;
     }
 }
 
@@ -268,7 +274,8 @@ static bool is_settled(const struct beam *b, double best_sum, int32_t length)
 {
     if (b->n_answers < b->width)
         return false;
-    return b->early_stop || score_of(b, best_sum, length) <= b->answers[b->n_answers - 1].score;
+    return b->early_stop || PLANTED(BEAM_EARLY) ||
+           score_of(b, best_sum, length) <= b->answers[b->n_answers - 1].score;
 }
 
 /* All best are there: who goes on. True when the search is over. No step runs. */
@@ -328,7 +335,7 @@ void beam_settle(struct gen *g, enum gen_finish finish)
     for (int32_t i = 0; i < b->width && finish != GEN_NONE; i++) {
         const struct seq *q = beam_at(g, i);
         int32_t n = q->n_ids - g->n_prompt;
-        if (n > 0 && b->n_answers < b->width)
+        if (n > 0 && b->n_answers < b->width && !PLANTED(BEAM_CUT))
             add_answer(b, q, NULL, score_of(b, b->sums[q->branch], n), finish);
     }
     for (int32_t i = 0; i < b->width; i++) {

@@ -120,7 +120,7 @@ static void tell_end(struct seq *q)
     seq_describe_end(q, &end);
     q->state = SEQ_TOLD;
     end.is_last = g->state == GEN_ENDED;
-    for (int32_t i = 0; i < g->n_seqs; i++)
+    for (int32_t i = 0; i < g->n_seqs && !PLANTED(LAST_EARLY); i++)
         end.is_last &= g->seqs[i].state == SEQ_TOLD;
     if (end.is_last)
         g->state = GEN_TOLD;
@@ -178,7 +178,7 @@ static void end_branch(struct engine *e, struct seq *q, enum gen_finish finish, 
     if (g->n_live == 1) {
         step_forget(&e->step, g);
         sched_remove(&e->sched, g);
-    } else if (g->state == GEN_RUNNING) {
+    } else if (g->state == GEN_RUNNING && !PLANTED(BRANCHES_KEPT)) {
         e->sched.n_branches--;
     }
     seq_finish_with(q, finish, error);
@@ -193,7 +193,8 @@ static void end(struct engine *e, struct gen *g, enum gen_finish finish, const c
     if (g->beam)
         beam_settle(g, finish);
     GEN_FOREACH_LIVE(g, q)
-        end_branch(e, q, finish, error);
+        if (!PLANTED(CANCEL_SHORT) || g->n_seqs == 1 || g->n_live > 1)
+            end_branch(e, q, finish, error);
 }
 
 /* The blocks of a running generation go back at once although the step may still write them: blocks
@@ -308,8 +309,10 @@ static void accept_all(struct engine *e, struct seq *lead, const struct chosen *
     GEN_FOREACH_LIVE(lead->gen, q)
         if (q != lead)
             cache_share(e->cache, &lead->table, &q->table);
-    GEN_FOREACH_LIVE(lead->gen, q)
-        accept(e, q, samples, at++);
+    GEN_FOREACH_LIVE(lead->gen, q) {
+        accept(e, q, samples, at);
+        at += !PLANTED(SAMPLE_FIRST);
+    }
 }
 
 /* As many samples as were asked for, in the order of the parts. An id outside the vocabulary or a
@@ -502,7 +505,7 @@ void engine_publish_branch(struct engine *e, struct gen *g, int32_t branch)
         return; /* what has ended is findable already */
     if (q->table.n_blocks == 0)
         q = gen_next_live(g, NULL); /* they all stand in the prompt */
-    cache_publish(e->cache, &q->table, q->ids);
+    cache_publish(e->cache, &q->table, PLANTED(PUBLISH_OTHER) ? g->seqs[0].ids : q->ids);
 }
 
 void engine_publish(struct engine *e, struct gen *g)

@@ -121,9 +121,11 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     if (options->beam)
         g->beam = beam_new(t, options, n_prompt, n_context);
     ASSERT(!g->beam || (n_resumed == 0 && !options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
-    for (int32_t i = 0; fits && i < g->n_seqs; i++)
-        fits = open_seq(g, i, ids, options->starts ? &options->starts[i] : &only, t, options,
+    for (int32_t i = 0; fits && i < g->n_seqs; i++) {
+        int32_t from = PLANTED(START_FIRST) ? 0 : i;
+        fits = open_seq(g, i, ids, options->starts ? &options->starts[from] : &only, t, options,
                         n_context);
+    }
     if (fits)
         return g;
     gen_free(g);
@@ -155,7 +157,8 @@ void gen_free(struct gen *g)
 bool gen_is_fresh(const struct gen *g)
 {
     for (int32_t i = 0; i < g->n_seqs; i++)
-        if (g->seqs[i].n_ids > g->n_prompt)
+        if (g->seqs[i].n_ids > g->n_prompt &&
+            !(PLANTED(FRESH_AGAIN) && g->seqs[i].state != SEQ_LIVE))
             return false;
     return true;
 }
@@ -187,6 +190,8 @@ void seq_note_logprobs(struct seq *q, const struct chosen *id, const struct chos
 {
     struct chosen *row = q->logprobs + (size_t)(seq_n_generated(q) - 1) * ((size_t)q->n_best + 1);
 
+    if (PLANTED(LOGPROB_SHIFT) && seq_n_generated(q) > 1)
+        row -= q->n_best + 1;
     row[0] = *id;
     for (int32_t i = 0; i < q->n_best; i++)
         row[1 + i] = best ? best[i] : (struct chosen){-1, NAN};

@@ -24,6 +24,7 @@
 
 #include <math.h>
 #include "base/mem.h"
+#include "base/plant.h"
 #include "engine/generation.h"
 
 /* Rows [n, 1 + n_best]; NULL: there is no memory for so many. try_free of MEM_ENGINE. */
@@ -78,6 +79,8 @@ int32_t prompt_findable(const struct seq *q, int32_t n)
 {
     const struct prompt_rows *p = &q->gen->prompt_rows;
 
+    if (PLANTED(TOLD_FOUND))
+        return n;
     return prompt_owes(q->gen) && p->n_known < n ? p->n_known : n;
 }
 

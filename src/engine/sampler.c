@@ -18,6 +18,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "engine/beam.h"
 
 /* Everything off but the temperature; what GEN does without options. */
@@ -131,6 +132,8 @@ void sampler_plan(const struct sampler *s, struct plan *plan, int32_t row, const
         n_recent = 0; /* nobody looks at them */
     sample.row = row;
     sample.position = n_ids;
+    if (PLANTED(STREAM_ONE))
+        sample.branch = 0;
     plan_add_sample(plan, &sample, ids + n_ids - n_recent, n_recent, s->counts, s->n_counts,
                     s->bias, s->n_bias);
 }

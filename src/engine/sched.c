@@ -74,7 +74,8 @@ static void insert_in_order(struct list *list, struct gen *g)
 {
     struct list *at = list;
 
-    while (at->prev != list && gen_precedes(g, GEN_AT(at->prev)))
+    while (at->prev != list && (PLANTED(PRIORITY_LOST) ? g->arrival < GEN_AT(at->prev)->arrival
+                                                       : gen_precedes(g, GEN_AT(at->prev))))
         at = at->prev;
     list_insert_before(at, &g->in_order);
 }
@@ -213,7 +214,7 @@ static bool make_room(struct sched *s, struct step *step, struct gen *asker, int
         if (victim == asker)
             return false;
     }
-    return cache_available(s->cache) >= need;
+    return cache_available(s->cache) >= need || PLANTED(LEAVING_TAKEN);
 }
 
 /* ---- decodes -------------------------------------------------------------------------------- */
@@ -231,7 +232,7 @@ static int32_t decode_needs(const struct sched *s, const struct gen *g, int32_t 
 
     *n_decodes = 0;
     GEN_FOREACH_LIVE(g, q) {
-        if (g->beam && !is_decode(q))
+        if (g->beam && !is_decode(q) && !PLANTED(BEAM_ALONE))
             return 0; /* beams choose together: they wait for each other */
     }
     GEN_FOREACH_LIVE(g, q)
@@ -334,7 +335,7 @@ static int32_t seat_branches(const struct gen *g, struct cache_seat *seats)
 
     GEN_FOREACH_LIVE(g, q) {
         seats[n++] = (struct cache_seat){.table = &q->table, .ids = q->ids, .n = seq_n_known(q)};
-        if (gen_is_fresh(g))
+        if (gen_is_fresh(g) || PLANTED(GROUP_PARTLY))
             break;
     }
     return n;
@@ -362,17 +363,18 @@ static int32_t own_room(const struct sched *s, const struct gen *g)
         n += seq_n_known(q) % s->block_size == 0;
     if (gen_is_fresh(g) && g->n_prompt % s->block_size != 0)
         n += g->n_live - 1;
-    return n;
+    return PLANTED(ROOM_FOR_ONE) && n > 1 ? 1 : n;
 }
 
 /* Available blocks that the admission of g has to leave. */
 static int32_t blocks_to_keep(const struct sched *s, const struct gen *g)
 {
-    bool waived = g->was_passed && g->n_preempted == 0;
+    bool waived =
+        (g->was_passed && g->n_preempted == 0 && !PLANTED(WAIVED_NEVER)) || PLANTED(WAIVED_ALWAYS);
 
     return (waived ? 0
-                   : (s->swaps ? RESERVE_SWAP : RESERVE) * s->n_branches *
-                         (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) +
+                   : (s->swaps && !PLANTED(RESERVE_RECOMPUTE) ? RESERVE_SWAP : RESERVE) *
+                         s->n_branches * (PLANTED(RESERVE_DOUBLE) ? 2 : 1)) +
            own_room(s, g);
 }
 
@@ -397,9 +399,10 @@ static enum admission admit(struct sched *s, struct gen *g, struct step *step)
 
     if (s->n_branches >= s->max_running)
         return NO_ROOM;
-    if (still_waits(s, g))
+    if (still_waits(s, g) && !PLANTED(WAITER_BLOCKS))
         return PASSED_OVER;
-    if (s->n_branches + g->n_live > s->max_running || s->n_looked >= MAX_LOOKED)
+    if (s->n_branches + (PLANTED(RUNNING_GROUPS) ? 1 : g->n_live) > s->max_running ||
+        s->n_looked >= MAX_LOOKED)
         return NO_ROOM;
     int32_t n_seats = seat_branches(g, seats);
     if (must_wait(s, g, seats, n_seats))
@@ -524,14 +527,15 @@ static int32_t give_seq(struct sched *s, struct seq *q, int32_t want, int32_t mo
  * first that wants some, to the others no more than that leaves of `want`. Returns what is left then. */
 static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t left)
 {
-    int32_t most = s->max_chunk - rows_planned(g) < left ? s->max_chunk - rows_planned(g) : left;
+    int32_t planned = PLANTED(CHUNK_EACH) ? 0 : rows_planned(g);
+    int32_t most = s->max_chunk - planned < left ? s->max_chunk - planned : left;
     int32_t given = 0;
 
     GEN_FOREACH_LIVE(g, q) {
         int32_t todo = seq_rows_left(s, q);
         if (todo == 0)
             continue;
-        int32_t bound = given == 0 || want > most ? most : want;
+        int32_t bound = given == 0 || want > most || PLANTED(SHORT_OVERRUN) ? most : want;
         int32_t n = give_seq(s, q, want - given, bound - given);
         given += n;
         if (n < todo)
@@ -553,7 +557,7 @@ static struct gen *shortest(const struct sched *s)
         if (left > 0 && (!best || left < rows_left(s, best)))
             best = g;
     }
-    return n_prompts > 1 ? best : NULL;
+    return n_prompts > 1 && !PLANTED(SHORT_LAST) ? best : NULL;
 }
 
 /* One block to the shortest, so that it does not wait behind long ones; then in order half of what
@@ -564,7 +568,7 @@ static void share_budget(struct sched *s, int32_t left)
 
     if (first)
         left = give_rows(s, first, s->block_size, left);
-    for (int round = 0; round < 2; round++)
+    for (int round = 0; round < (PLANTED(LEFTOVER_LOST) ? 1 : 2); round++)
         LIST_FOREACH(&s->running, node, next) {
             if (rows_left(s, GEN_AT(node)) > 0)
                 left = give_rows(s, GEN_AT(node), round == 0 ? left / 2 : left, left);

@@ -162,7 +162,7 @@ static void follow_lead(struct cache *c, const struct seq *lead)
 {
     int32_t end = lead->gen->n_common * cache_block_size(c);
 
-    if (lead->table.computed < end)
+    if (lead->table.computed < end || PLANTED(LEAD_LOST))
         return;
     GEN_FOREACH_LIVE(lead->gen, q)
         if (q->table.n_blocks > 0 && q->table.computed < end)
@@ -187,7 +187,7 @@ static void settle_moves(struct step *s, struct cache *c, bool failed)
     for (int32_t i = 0; i < s->n_outs + s->n_ins; i++)
         cache_move_done(c, &s->moves[i], i < s->n_outs);
     s->n_outs = s->n_ins = 0;
-    for (int32_t i = 0; failed && i < s->n_leaving; i++)
+    for (int32_t i = 0; failed && i < s->n_leaving && !PLANTED(SWAP_FAILED_KEPT); i++)
         if (s->leaving[i])
             GEN_FOREACH_LIVE(s->leaving[i], q)
                 cache_swap_drop(c, &q->table);

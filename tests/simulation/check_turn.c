@@ -198,6 +198,72 @@ static void check_budget(struct world *w)
                     plan->n_samples, all.n_rows, all.n_samples);
 }
 
+/* Rows that a branch could have in this step, those it got included. */
+static int32_t n_wanted(const struct world *w, const struct group *g, const struct seq *q)
+{
+    const struct block_table *t = &q->table;
+    int32_t last = g->beam && q->n_ids > g->n_prompt ? q->n_ids - 1 : q->n_ids;
+    bool is_lead = q == gen_next_live(g->gen, NULL);
+    if (q->is_decoding || t->n_blocks == 0)
+        return 0;
+    if (!is_lead && t->computed + t->ahead < g->gen->n_common * w->config.block_size)
+        return 0;
+    return last - t->computed - t->ahead;
+}
+
+/* What is left of the budget, once everybody had a share: less than a block, or nobody who runs could
+ * use it. */
+static void check_leftover(struct world *w)
+{
+    int32_t size = w->config.block_size;
+    if (w->config.budget - w->toy.plan->n_rows < size)
+        return;
+    for (int32_t i = 0; i < w->n_live; i++) {
+        const struct group *g = w->live[i];
+        int32_t n_lacking = 0, n_planned = 0;
+        if (g->gen->state != GEN_RUNNING || g->gen->prompt_rows.rows)
+            continue;
+        GEN_FOREACH_LIVE(g->gen, q) {
+            int32_t n = n_wanted(w, g, q);
+            n_lacking += n > 0 ? n - q->n_planned : 0;
+            n_planned += q->is_decoding ? 0 : q->n_planned;
+        }
+        if (n_lacking > 0 && n_planned + size <= w->config.chunk)
+            world_fault(w, "S5 a step of %d rows of %d, arrival %llu lacks %d", w->toy.plan->n_rows,
+                        w->config.budget, (unsigned long long)g->arrival, n_lacking);
+    }
+}
+
+/* Where two blocks or more are left behind the decodes, the prompt with the fewest tokens left is one
+ * of those that get some. */
+static void check_shortest(struct world *w)
+{
+    const struct group *shortest = NULL;
+    int32_t least = 0, n_got = 0, n_prompts = 0, left = w->config.budget;
+    for (int32_t i = 0; i < w->n_live; i++) {
+        const struct group *g = w->live[i];
+        int32_t n = 0;
+        GEN_FOREACH_LIVE(g->gen, q) {
+            left -= q->is_decoding ? q->n_planned : 0;
+            n += g->gen->state == GEN_RUNNING ? n_wanted(w, g, q) : 0;
+        }
+        n_prompts += n > 0;
+        if (n > 0 &&
+            (!shortest || n < least || (n == least && gen_precedes(g->gen, shortest->gen)))) {
+            shortest = g;
+            least = n;
+        }
+    }
+    if (n_prompts < 2 || left < 2 * w->config.block_size || w->has_cancelled ||
+        shortest->gen->prompt_rows.rows)
+        return;
+    GEN_FOREACH_LIVE(shortest->gen, q)
+        n_got += q->is_decoding ? 0 : q->n_planned;
+    if (n_got == 0)
+        world_fault(w, "S5 arrival %llu lacks %d rows only and got none",
+                    (unsigned long long)shortest->arrival, least);
+}
+
 /* ---- P4: what a step writes --------------------------------------------------------------------- */
 
 /* All entries that name the block are of one group, of what its first branch computes for all. */
@@ -285,6 +351,8 @@ static void check_launched(struct world *w)
     if (w->n_live == 0)
         return;
     check_first(w);
+    check_leftover(w);
+    check_shortest(w);
     check_victims(w);
     check_queue(w);
     check_targets(w);

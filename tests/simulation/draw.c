@@ -44,7 +44,7 @@ static struct world_config draw_config(struct rng *r)
         .n_roots = PICK(r, 1, 3, 5),
         .roots_seed = 1 + below(r, 1 << 20),
         .n_slots = PICK(r, 0, 1, 3, 8, 20, 100),
-        .swaps = below(r, 2),
+        .swaps = PICK(r, 0, 1, 1),
     };
     if (c.block_size == 1)
         c.n_blocks *= 2;
@@ -61,7 +61,7 @@ static struct swarm draw_swarm(struct rng *r)
                 [OP_GEN] = PICK(r, 2, 8, 20, 40),
                 [OP_FORK] = PICK(r, 0, 1, 4, 10),
                 [OP_CONTINUE] = PICK(r, 0, 1, 3),
-                [OP_RESUME] = PICK(r, 0, 1, 3),
+                [OP_RESUME] = PICK(r, 0, 1, 3, 8),
                 [OP_CANCEL] = PICK(r, 0, 1, 2, 6),
                 [OP_CLEAR] = PICK(r, 0, 0, 0, 1),
                 [OP_PROBE] = PICK(r, 0, 1),
@@ -73,7 +73,7 @@ static struct swarm draw_swarm(struct rng *r)
         .is_hot = below(r, 2),
         .is_growing = below(r, 3) == 0,
         .not_done = PICK(r, 0, 2, 8),
-        .fail = PICK(r, 0, 0, 8, 200),
+        .fail = PICK(r, 0, 0, 16, 400),
         .urgent = PICK(r, 0, 0, 4, 12),
         .deadlines = PICK(r, 0, 0, 4, 12),
         .reacts = PICK(r, 0, 0, 3, 8),
@@ -82,6 +82,25 @@ static struct swarm draw_swarm(struct rng *r)
         .beams = PICK(r, 0, 3, 8, 16),
     };
     return s;
+}
+
+/* One world in four presses the pool in every step: many branches that grow, host memory that takes
+ * their blocks, few interruptions. Chance alone makes such a world once in a hundred. */
+static void press(struct rng *r, struct world_config *c, struct swarm *s)
+{
+    c->block_size = PICK(r, 1, 2, 4, 4);
+    c->n_blocks = PICK(r, 8, 12, 16, 24);
+    c->max_running = PICK(r, 8, 12, 16);
+    c->n_context = PICK(r, 48, 96, 128);
+    c->n_slots = PICK(r, 2, 8, 100, 100);
+    c->swaps = PICK(r, 0, 1, 1, 1);
+    c->budget = c->max_running + c->block_size * PICK(r, 1, 4);
+    c->chunk = c->block_size * PICK(r, 1, 2, 8);
+    s->is_growing = true;
+    s->groups = PICK(r, 4, 10, 16);
+    s->weights[OP_CLEAR] = 0;
+    s->weights[OP_CANCEL] = PICK(r, 0, 1);
+    s->weights[OP_STEP] = 80;
 }
 
 static void draw_prompt(struct rng *r, const struct world_config *c, struct swarm *s, struct op *op)
@@ -102,6 +121,9 @@ static void draw_prompt(struct rng *r, const struct world_config *c, struct swar
     s->last_length = op->args[ARG_LENGTH] = 1 + below(r, longest);
     s->last_variant = op->args[ARG_VARIANT] = below(r, 3) == 0 ? 1 + below(r, 1 << 20) : 0;
     s->last_extra = op->args[ARG_EXTRA] = below(r, 2) ? below(r, 2 * c->block_size + 1) : 0;
+    if (below(r, 4) == 0) /* all of it in full blocks */
+        s->last_extra = op->args[ARG_EXTRA] =
+            (c->block_size - s->last_length % c->block_size) % c->block_size;
 }
 
 static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
@@ -137,6 +159,8 @@ static void draw_group(struct rng *r, const struct world_config *c, const struct
     if (n > c->max_running && below(r, 16) > 0)
         n = c->max_running;
     op->args[ARG_BRANCHES] = n;
+    if (is_beam && below(r, 2))
+        op->args[ARG_FLAGS] &= ~FLAG_IGNORE_EOS;
     op->args[ARG_FLAGS] |= is_beam ? FLAG_BEAM | (below(r, 3) == 0 ? FLAG_EARLY : 0) : 0;
     int32_t length = op->args[ARG_LENGTH] + op->args[ARG_EXTRA], size = c->block_size;
     int32_t room = (c->n_blocks - length / size) / n * size - length % size;
@@ -238,7 +262,7 @@ static struct op draw_op(struct rng *r, const struct world_config *c, struct swa
         break;
     case OP_CANCEL:
         op.args[ARG_TARGET] = below(r, 1 << 20);
-        op.args[ARG_FINISH] = below(r, 3);
+        op.args[ARG_FINISH] = PICK(r, 0, 1, 2, 2);
         break;
     case OP_CLOCK:
         op.args[ARG_MS] = PICK(r, 1, 10, 100);
@@ -264,6 +288,8 @@ void script_draw(struct script *s, bool with_keys, uint64_t seed, int32_t n_ops)
     struct rng r = rng_from(seed);
     *s = (struct script){.config = draw_config(&r)};
     struct swarm swarm = draw_swarm(&r);
+    if (below(&r, 4) == 0)
+        press(&r, &s->config, &swarm);
     if (with_keys) {
         s->config.n_keys = PICK(&r, 1, 2, 4, 8);
         draw_key_weights(&r, &swarm);

@@ -99,16 +99,18 @@ static void open_branches(struct group *g, const struct request *r)
 }
 
 /* A branch that an orphan's end cut off goes on, one that had ended by itself is over. */
-static void resume_branches(struct group *g, const struct group *from)
+static void resume_branches(struct group *g, const struct request *r)
 {
     const struct world_config *c = &g->world->config;
+    const struct group *from = r->resumed;
     for (int32_t i = 0; i < g->n_branches; i++) {
         struct branch *b = &g->branches[i];
         const struct branch *old = &from->branches[i];
-        b->n_resumed = b->n_delivered = old->n_final;
         b->was_over = old->finish != GEN_ORPHANED;
+        b->n_resumed = !b->was_over && r->forgotten >> i & 1 ? 0 : old->n_final;
+        b->n_delivered = b->n_resumed;
         if (!b->was_over) {
-            lone_run(&b->lone, old->lone.ids, g->n_prompt + old->n_final, old->n_final, &g->options,
+            lone_run(&b->lone, old->lone.ids, g->n_prompt + b->n_resumed, b->n_resumed, &g->options,
                      i, c->n_context, c->n_letters);
             continue;
         }
@@ -138,7 +140,7 @@ static struct group *new_group(struct world *w, const struct request *r)
                         .ns = {.model_digest = 7, .user = (uint64_t)r->user}};
     g->branches = xcalloc((size_t)g->n_branches, sizeof *g->branches);
     if (r->resumed)
-        resume_branches(g, r->resumed);
+        resume_branches(g, r);
     else if (g->options.beam)
         open_beam(g, r);
     else

@@ -42,6 +42,7 @@ static void play(const struct script *s, const struct tokenizer *t, bool trace,
                  struct run_result *r)
 {
     const struct rig *rig = s->config.n_keys > 0 ? &keys_rig : &engine_rig;
+    alarm(300); /* for this world */
     void *it = rig->make(&s->config, t);
     struct world *w = rig->world(it);
     r->n_worlds++;
@@ -115,7 +116,6 @@ static void run_job(const struct job *job, bool quiet, struct run_result *result
         if (quiet)
             (void)log_open("/dev/null", LOG_WARNING, NULL); /* else assertions go to stdout */
         log_threshold = LOG_WARNING + 1;                    /* failing steps are daily bread here */
-        alarm(300);
         work(job, shared);
         fflush(NULL);
         _exit(0);
@@ -150,23 +150,33 @@ static void drop(struct script *s, int32_t from, int32_t n)
     s->n_ops -= n;
 }
 
+/* One pass over the script from its end, n operations at a time. True: some were dropped. */
+static bool shrink_by(struct script *s, int32_t n, int32_t *n_tries)
+{
+    bool did = false;
+    for (int32_t from = s->n_ops - n; from >= 0 && *n_tries > 0; from -= n, --*n_tries) {
+        struct run_result result;
+        struct script shorter;
+        script_copy(&shorter, s);
+        drop(&shorter, from, n);
+        run_script(&shorter, false, true, &result);
+        if (result.is_wrong) {
+            script_free(s);
+            *s = shorter;
+            did = true;
+        } else {
+            script_free(&shorter);
+        }
+    }
+    return did;
+}
+
 void run_shrink(struct script *s, int32_t at, int32_t n_tries)
 {
     if (at < s->n_ops)
         s->n_ops = at;
-    for (int32_t n = s->n_ops / 2 + 1; n > 0; n = n == 1 ? 0 : n / 2) {
-        for (int32_t from = s->n_ops - n; from >= 0 && n_tries > 0; from -= n, n_tries--) {
-            struct run_result result;
-            struct script shorter;
-            script_copy(&shorter, s);
-            drop(&shorter, from, n);
-            run_script(&shorter, false, true, &result);
-            if (result.is_wrong) {
-                script_free(s);
-                *s = shorter;
-            } else {
-                script_free(&shorter);
-            }
-        }
-    }
+    for (int32_t n = s->n_ops / 2 + 1; n > 1; n /= 2)
+        (void)shrink_by(s, n, &n_tries);
+    while (shrink_by(s, 1, &n_tries))
+        continue;
 }

@@ -2,7 +2,8 @@
  *
  *   simulation [--keys] [--seed S] [--ops N] [--each N]   worlds from seed S on, N operations
  *   simulation [--keys] --seed S --trace                  that world, operation by operation
- *   simulation --script FILE [--trace]                    a script
+ *   simulation --script FILE [--trace | --shrink]         a script; printed without what is not
+ *                                                         needed to fail
  *
  * Without arguments it is a test: a million operations on the engine alone, some more through keys,
  * then every script of scripts/. A failing
@@ -21,7 +22,7 @@ struct run_request {
     int64_t n_ops;
     int32_t ops_each;
     const char *script;
-    bool trace, with_keys;
+    bool trace, shrinks, with_keys;
 };
 
 static double seconds(void)
@@ -114,6 +115,20 @@ static bool replay(const char *path, bool trace, int number)
     return !r.is_wrong;
 }
 
+static bool shrink_one(const struct run_request *q)
+{
+    struct script s;
+    struct err err = {""};
+    if (script_read(&s, q->script, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return false;
+    }
+    run_shrink(&s, s.n_ops, SHRINK_TRIES);
+    script_print(&s, stdout);
+    script_free(&s);
+    return true;
+}
+
 static bool trace_one(const struct run_request *q)
 {
     struct script s;
@@ -161,6 +176,8 @@ int main(int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--trace") == 0)
             q.trace = true;
+        else if (strcmp(argv[i], "--shrink") == 0)
+            q.shrinks = true;
         else if (strcmp(argv[i], "--keys") == 0)
             q.with_keys = is_run = true;
         else if (strcmp(argv[i], "--seed") == 0 && ++i)
@@ -174,6 +191,8 @@ int main(int argc, char **argv)
         else
             return fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]), 2;
     }
+    if (q.script && q.shrinks)
+        return shrink_one(&q) ? 0 : 1;
     if (q.script)
         return replay(q.script, q.trace, 1) ? 0 : 1;
     if (q.trace)

@@ -177,6 +177,14 @@ static bool is_orphaned(const struct group *g)
     return any;
 }
 
+/* Of which branches nothing was kept: some, but for a prompt of full blocks (engine.h), or all. */
+static int32_t draw_forgotten(const struct world *w, const struct group *g, const struct op *op)
+{
+    if (op->args[ARG_EXTRA] > 0)
+        return 0;
+    return g->n_prompt % w->config.block_size ? op->args[ARG_VARIANT] : -1;
+}
+
 /* The same generation once more, from where its orphan ended: it must go on as if it never had. */
 static void apply_resume(struct world *w, const struct op *op)
 {
@@ -186,6 +194,7 @@ static void apply_resume(struct world *w, const struct op *op)
         if (!is_orphaned(g))
             continue;
         struct request r = {.resumed = g,
+                            .forgotten = draw_forgotten(w, g, op),
                             .options = g->options,
                             .user = (int32_t)g->ns.user,
                             .react = (enum op_react)op->args[ARG_REACT]};
@@ -199,8 +208,14 @@ static void apply_resume(struct world *w, const struct op *op)
 static void apply_cancel(struct world *w, const struct op *op)
 {
     static const enum gen_finish finishes[] = {GEN_CANCELLED, GEN_FORKED, GEN_ORPHANED};
-    if (w->n_live > 0)
-        world_cancel(w->live[op->args[ARG_TARGET] % w->n_live], finishes[op->args[ARG_FINISH] % 3]);
+    if (w->n_live == 0)
+        return;
+    struct group *g = w->live[op->args[ARG_TARGET] % w->n_live];
+    world_cancel(g, finishes[op->args[ARG_FINISH] % 3]);
+    for (int32_t i = 0; i < w->n_live; i++)
+        if (w->live[i] == g)
+            world_fault(w, "S3 arrival %llu was cancelled, and lives on",
+                        (unsigned long long)g->arrival);
 }
 
 static void turn(struct world *w, bool done, bool fail, bool late)

@@ -63,12 +63,12 @@ static inline bool group_waits_for_promise(const struct group *g)
     const struct cache_found *found = &g->gen->waits_for;
     return found->promised_by && cache_is_promised(g->gen->cache, found);
 }
-/* None of its live branches has made a token: the prompt is computed for all of them at once. */
+/* None of its branches has made a token: the prompt is computed for all of them at once. */
 static inline bool group_is_fresh(const struct group *g)
 {
     bool is_fresh = true;
-    GEN_FOREACH_LIVE(g->gen, q)
-        is_fresh &= q->n_ids == g->n_prompt;
+    for (int32_t i = 0; i < g->n_branches; i++)
+        is_fresh &= g->gen->seqs[i].n_ids <= g->n_prompt;
     return is_fresh;
 }
 
@@ -135,6 +135,7 @@ struct request {
     const int32_t *ids; /* [n] the prompt; resumed: not looked at */
     int32_t n;
     const struct group *resumed; /* goes on where it ended; or NULL */
+    int32_t forgotten;           /* bit i: of branch i nothing was kept */
     struct gen_options options;
     int32_t user;
     enum op_react react;
