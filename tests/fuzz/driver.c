@@ -6,10 +6,15 @@
  * it replays every seed (inputs that once broke something become seeds and are tried for ever), then
  * mutates them blindly, a fixed number of times from a fixed seed.
  *
- *   fuzz_gguf [--mutate N] [--seconds T] [--seed S] [--from ROUND] [FILE or DIRECTORY ...]
+ *   fuzz_gguf [--mutate N] [--seconds T] [--seed S] [--from ROUND] [--keep DIRECTORY]
+ *             [FILE or DIRECTORY ...]
  *
  * --seconds goes on until the time is over. Each round has random numbers of its own, so that a late
  * one can be run again alone (--from).
+ *
+ * --keep DIRECTORY writes there what showed something new to a target that can tell (fuzz_features).
+ * Kept files, the smallest first, with --mutate 0 and --keep to another folder: that folder then
+ * holds no more than is needed to show it all.
  *
  *   fuzz_gguf --shrink FILE
  *
@@ -70,7 +75,9 @@ struct arguments {
 struct driver {
     struct seed *seeds; /* [n_seeds] owns */
     int n_seeds;
-    int n_tests; /* TAP lines so far */
+    int n_tests;      /* TAP lines so far */
+    const char *keep; /* borrowed; a folder; NULL: none */
+    int n_kept;
 };
 
 /* What is being tried, for the handler of a signal: the one place where globals cannot be helped. */
@@ -109,7 +116,7 @@ const char *__ubsan_default_options(void)
 }
 
 /* The copy is exact in size and on the heap, so that asan sees a read past the end. */
-static void try_input(const char *what, const char *data, size_t len)
+static void run_input(const char *what, const char *data, size_t len)
 {
     uint8_t *copy = xmalloc(len > 0 ? len : 1);
     memcpy(copy, data != NULL ? data : "", len);
@@ -119,6 +126,24 @@ static void try_input(const char *what, const char *data, size_t len)
              current.path);
     LLVMFuzzerTestOneInput(copy, len);
     xfree(copy);
+}
+
+/* Names of kept inputs say nothing: what they show changes with the target. */
+static void keep(struct driver *d, const void *data, size_t len)
+{
+    char path[512];
+    struct err err;
+    snprintf(path, sizeof path, "%s/%04d", d->keep, d->n_kept++);
+    if (file_replace(path, data, len, &err) != 0)
+        printf("# %s\n", err.text);
+}
+
+static void try_input(struct driver *d, const char *what, const char *data, size_t len)
+{
+    uint64_t before = d->keep && fuzz_features ? fuzz_features() : 0;
+    run_input(what, data, len);
+    if (d->keep && fuzz_features && fuzz_features() > before)
+        keep(d, data, len);
 }
 
 /* ---- seeds --------------------------------------------------------------------------------- */
@@ -285,7 +310,7 @@ static void mutate_all(struct driver *d, const struct arguments *a)
         const char *from = is_drawn ? make_drawn(&rng, &s) : make_mutation(d, &rng, &s);
         snprintf(what, sizeof what, "round %" PRIu64 " of seed %" PRIu64 ", from %s", round,
                  a->seed, from);
-        try_input(what, s.data, s.len);
+        try_input(d, what, s.data, s.len);
         if (time(NULL) - told >= PROGRESS_S) {
             told = time(NULL);
             print_progress(round + 1 - a->from, told - start);
@@ -311,7 +336,7 @@ static bool is_deadly(const struct str *s, char words[FAULT_WORDS])
     if (child == 0) {
         (void)dup2(ends[1], STDOUT_FILENO); /* fails only without descriptors: then it is loud */
         (void)dup2(ends[1], STDERR_FILENO);
-        try_input("a shorter one", s->data, s->len);
+        run_input("a shorter one", s->data, s->len);
         _exit(0);
     }
     close(ends[1]);
@@ -412,8 +437,11 @@ static void free_seeds(struct driver *d)
 static int parse(int argc, char **argv, struct driver *d, struct arguments *a)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--shrink") == 0 && i + 1 < argc) {
-            a->shrink = argv[++i];
+        const char **text = strcmp(argv[i], "--shrink") == 0 ? &a->shrink
+                            : strcmp(argv[i], "--keep") == 0 ? &d->keep
+                                                             : NULL;
+        if (text && i + 1 < argc) {
+            *text = argv[++i];
             continue;
         }
         uint64_t *number = strcmp(argv[i], "--mutate") == 0    ? &a->rounds
@@ -437,7 +465,7 @@ static void replay_all(struct driver *d)
 {
     for (int i = 0; i < d->n_seeds; i++) {
         const char *name = d->seeds[i].name, *slash = strrchr(name, '/');
-        try_input(name, d->seeds[i].data.data, d->seeds[i].data.len);
+        try_input(d, name, d->seeds[i].data.data, d->seeds[i].data.len);
         printf("ok %d - survives %s\n", ++d->n_tests, slash != NULL ? slash + 1 : name);
         fflush(stdout); /* the handler of a crash writes past stdio */
     }

@@ -19,6 +19,9 @@ extern const uint64_t fuzz_rounds __attribute__((weak));
  * ones, of so many bytes at most. */
 extern const size_t fuzz_drawn_bytes __attribute__((weak));
 
+/* Optional: how many kinds of behaviour all inputs so far have shown: --keep keeps inputs that add. */
+uint64_t fuzz_features(void) __attribute__((weak));
+
 /* Optional: what a long run reports beside rounds. */
 uint64_t fuzz_requests(void) __attribute__((weak));
 

@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/client.h"
+#include "tests/fuzz/features.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/grammar.h"
 #include "tests/fuzz/talk.h"
@@ -56,11 +57,17 @@ static struct {
     int n_closed;                    /* servers */
     size_t heap_bytes;               /* in use when the last of the warm servers was closed */
     int n_files;
+    struct features features; /* of all inputs */
 } fuzz;
 
 uint64_t fuzz_requests(void)
 {
     return fuzz.n_answered;
+}
+
+uint64_t fuzz_features(void)
+{
+    return fuzz.features.n;
 }
 
 /* ---- the server ------------------------------------------------------------------------------- */
@@ -379,10 +386,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size, 0};
     struct talk t;
+    struct engine_stats before, after;
     rng_fix_entropy(1); /* an input does the same wherever it stands */
     if (!fuzz.is_open)
         open_world();
-    talk_begin(&t, &fuzz.world);
+    talk_begin(&t, &fuzz.world, &fuzz.features);
+    engine_stats(fuzz.world.s->engine, &before);
     world_hold(t.w, true, false);
     for (int i = 0; i < MAX_OPS && in.at < in.len && is_ready(&t); i++) {
         unsigned client = draw(&in, TALK_CLIENTS);
@@ -392,6 +401,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (is_ready(&t))
         check_end(&t);
+    engine_stats(fuzz.world.s->engine, &after);
+    features_note_engine(&fuzz.features, &before, &after);
     bool is_over = !is_ready(&t);
     fuzz.n_answered += t.n_answered;
     talk_end(&t);

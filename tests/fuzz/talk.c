@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "server/client.h"
+#include "tests/fuzz/features.h"
 
 enum {
     MAX_DEPTH = 32, /* of a reply */
@@ -43,7 +44,8 @@ enum effect {
 /* An answer that is due. */
 struct expected {
     enum effect effect;
-    int n; /* SUBSCRIBES: replies left; 0: as many as there are subscriptions of the kind */
+    uint32_t name; /* features_name */
+    int n;         /* SUBSCRIBES: replies left; 0: as many as there are subscriptions of the kind */
 };
 
 static const struct {
@@ -118,7 +120,9 @@ static void take(struct talk *t, struct talker *c)
 static void expect_request(struct talk *t, struct talker *c, const struct request *q)
 {
     enum effect effect = effect_of(q);
-    expect(c, (struct expected){effect, effect == SUBSCRIBES ? q->n_args - 1 : 0});
+    expect(c, (struct expected){.effect = effect,
+                                .name = features_name(t->w->s->commands, q),
+                                .n = effect == SUBSCRIBES ? q->n_args - 1 : 0});
     c->has_subscribed |= effect == SUBSCRIBES;
     c->may_close |= effect == CLOSES_SELF;
     c->is_loose |= effect == LOOSENS;
@@ -139,7 +143,7 @@ static void mirror(struct talk *t, struct talker *c, const char *data, size_t le
         if (s == RESP_READY)
             expect_request(t, c, &c->mirror.request);
         if (s == RESP_BROKEN) {
-            expect(c, (struct expected){PLAIN, 0});
+            expect(c, (struct expected){.effect = PLAIN});
             c->is_broken = c->may_close = true;
         }
     }
@@ -267,6 +271,7 @@ static void take_answer(struct talk *t, unsigned client, const char *at, const c
     }
     if (*at == '>' || c->n_expected == 0)
         talk_fault(t, client, "a reply that nobody asked for");
+    features_note_answer(t->features, c->expected[c->first].name, at, end);
     /* inside MULTI its answers come in EXEC's */
     c->is_loose |= c->expected[c->first].effect == SUBSCRIBES && begins(at, end, "+QUEUED");
     take(t, c);
@@ -303,9 +308,9 @@ void talk_hear(struct talk *t, unsigned client)
 
 /* ---- connections ------------------------------------------------------------------------------ */
 
-void talk_begin(struct talk *t, struct world *w)
+void talk_begin(struct talk *t, struct world *w, struct features *features)
 {
-    *t = (struct talk){.w = w};
+    *t = (struct talk){.w = w, .features = features};
     for (unsigned i = 0; i < TALK_CLIENTS; i++)
         t->clients[i].fd = -1;
 }

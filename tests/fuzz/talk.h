@@ -13,6 +13,7 @@
 enum { TALK_CLIENTS = FACTS_CLIENTS };
 
 struct expected; /* talk.c */
+struct features;
 
 struct talker {
     int fd;                    /* -1: not connected */
@@ -30,6 +31,7 @@ struct talker {
 
 struct talk {
     struct world *w;
+    struct features *features; /* borrowed */
     struct talker clients[TALK_CLIENTS];
     struct facts facts;
     bool may_close;      /* somebody said CLIENT KILL or SHUTDOWN, or a fault was planted */
@@ -39,7 +41,7 @@ struct talk {
     uint64_t n_answered; /* requests, broken ones included */
 };
 
-void talk_begin(struct talk *t, struct world *w);
+void talk_begin(struct talk *t, struct world *w, struct features *features);
 void talk_end(struct talk *t); /* hangs up and frees */
 
 /* n turns of the loop, in which memory may fail as lose_at says. */

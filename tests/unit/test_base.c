@@ -347,6 +347,17 @@ static void test_random_is_a_function_of_its_key(void **state)
         assert_true(histogram[i] > 820 && histogram[i] < 1180);
 }
 
+static void test_fixed_entropy_repeats_until_it_is_let_go(void **state)
+{
+    rng_fix_entropy(5);
+    uint64_t first = rng_entropy(), second = rng_entropy();
+    assert_true(first != second);
+    rng_fix_entropy(5);
+    assert_true(rng_entropy() == first && rng_entropy() == second);
+    rng_fix_entropy(0);
+    assert_true(rng_entropy() != first); /* wrong once in 2^64 */
+}
+
 struct add_job {
     struct job job;
     int input, output;
@@ -525,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_options_set_print_and_name_the_limit_and_the_value),
         cmocka_unit_test(test_a_line_is_split_by_the_quoting_rules),
         cmocka_unit_test(test_random_is_a_function_of_its_key),
+        cmocka_unit_test(test_fixed_entropy_repeats_until_it_is_let_go),
         cmocka_unit_test(test_every_job_is_run_once_and_collected_by_the_main_thread),
         cmocka_unit_test(test_a_failed_replacement_leaves_the_old_file),
         cmocka_unit_test(test_the_nth_allocation_fails_and_bytes_are_counted),
