@@ -29,6 +29,7 @@
 #include "model/model.h"
 #include "model/tokenizer.h"
 #include "runner/forward.h"
+#include "utils/bench_attention.h"
 
 enum {
     BLOCK = 16,
@@ -54,6 +55,9 @@ static const char usage[] =
     "  --context N      tokens before the first generated one, in whole blocks (default 0)\n"
     "  --chunk N        most rows a step of a prompt (default 512)\n"
     "  --repeat N       runs of each test (default 5)\n"
+    "  --attention      instead of pp and tg: one layer's attention over scattered blocks of 16\n"
+    "                   tokens against contiguous memory, at contexts of 512 and 2048 tokens\n"
+    "                   (--batch: default 1,8,32)\n"
     "  --nll FILE       mean negative log-likelihood of the ids of a text, in one context\n"
     "  --nll-ids N      how many of its ids (default 1024)\n"
     "  --json           one line of JSON instead of the table\n"
@@ -68,7 +72,7 @@ struct arguments {
     int kv_type; /* enum kv_type */
     struct list prompt, batch;
     int32_t threads, gen, context, chunk, repeat, nll_ids;
-    int json;
+    int json, attention;
 };
 
 struct result {
@@ -175,11 +179,12 @@ static int set_option(struct arguments *a, const struct option_row *o, const cha
 static int parse_arguments(int argc, char **argv, struct arguments *a, struct err *err)
 {
     enum { HELP = N_ROWS + 1 };
-    struct option options[N_ROWS + 3] = {{0}};
+    struct option options[N_ROWS + 4] = {{0}};
     for (int i = 0; i < N_ROWS; i++)
         options[i] = (struct option){rows[i].name, required_argument, NULL, i + 1};
     options[N_ROWS] = (struct option){"json", no_argument, &a->json, 1};
     options[N_ROWS + 1] = (struct option){"help", no_argument, NULL, HELP};
+    options[N_ROWS + 2] = (struct option){"attention", no_argument, &a->attention, 1};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == HELP)
             return 1;
@@ -190,6 +195,9 @@ static int parse_arguments(int argc, char **argv, struct arguments *a, struct er
     }
     if (optind < argc)
         return err_set(err, "\"%s\" is not an option; see --help", argv[optind]);
+    if (a->batch.n == 0)
+        a->batch =
+            a->attention ? (struct list){{1, 8, 32}, 3} : (struct list){{1, 2, 4, 8, 16, 32}, 6};
     return a->model == NULL ? err_set(err, "--model is missing; see --help") : 0;
 }
 
@@ -199,7 +207,6 @@ static struct arguments default_arguments(void)
     return (struct arguments){
         .backend = "auto",
         .prompt = {{512}, 1},
-        .batch = {{1, 2, 4, 8, 16, 32}, 6},
         .threads = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1,
         .gen = 64,
         .chunk = 512,
@@ -250,14 +257,19 @@ static int plan_sizes(struct bench *b, struct plan_limits *limits, struct err *e
     return 0;
 }
 
+static struct backend_config device_of(const struct arguments *a)
+{
+    return (struct backend_config){.n_threads = a->threads,
+                                   .isa = a->isa,
+                                   .affinity = a->affinity,
+                                   .kv_type = (enum kv_type)a->kv_type};
+}
+
 static int open_bench(struct bench *b, struct err *err)
 {
     const struct arguments *a = &b->args;
     const struct backend_ops *ops = backend_find(a->backend, err);
-    struct backend_config device = {.n_threads = a->threads,
-                                    .isa = a->isa,
-                                    .affinity = a->affinity,
-                                    .kv_type = (enum kv_type)a->kv_type};
+    struct backend_config device = device_of(a);
     if (ops == NULL || (b->model = model_open(a->model, err)) == NULL ||
         plan_sizes(b, &device.limits, err) != 0)
         return -1;
@@ -470,6 +482,18 @@ static int run_tests(struct bench *b, struct err *err)
     return a->nll != NULL ? test_nll(b, err) : 0;
 }
 
+/* Needs the model's dimensions alone: no weights are read. */
+static int test_attention(struct bench *b, struct err *err)
+{
+    const struct arguments *a = &b->args;
+    struct attention_bench bench = {
+        .ops = backend_find(a->backend, err), .device = device_of(a), .n_runs = a->repeat};
+    if (bench.ops == NULL || (b->model = model_open(a->model, err)) == NULL)
+        return -1;
+    bench.model = b->model;
+    return attention_bench(&bench, a->batch.v, a->batch.n, a->json != 0, err);
+}
+
 /* ---- output --------------------------------------------------------------------------------- */
 
 /* What the system calls its processor; "unknown" where it does not say. */
@@ -546,12 +570,15 @@ int main(int argc, char **argv)
     int parsed = parse_arguments(argc, argv, &b.args, &err);
     if (parsed > 0)
         return fputs(usage, stdout) < 0;
-    bool done = parsed == 0 && open_bench(&b, &err) == 0 && run_tests(&b, &err) == 0;
+    bool is_attention = b.args.attention != 0;
+    bool done =
+        parsed == 0 && (is_attention ? test_attention(&b, &err) == 0
+                                     : open_bench(&b, &err) == 0 && run_tests(&b, &err) == 0);
     if (!done)
         fprintf(stderr, "kvasir-model-bench: %s\n", err.text);
-    else if (b.args.json)
+    else if (b.args.json && !is_attention)
         print_json(&b);
-    else
+    else if (!is_attention)
         print_table(&b);
     forward_close(b.forward);
     model_close(b.model);

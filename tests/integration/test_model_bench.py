@@ -55,6 +55,29 @@ def test_the_table_names_device_and_medians(folder):
         assert words in done.stdout, done.stdout
 
 
+def test_attention_is_timed_paged_and_contiguous(folder):
+    model = make_model(folder)
+    for kv_type in "bf16", "int8":
+        done = run("--model", model, "--backend", "cpu", "--threads", "1", "--repeat", "2", "--attention",
+                   "--batch", "1,3", "--kv-type", kv_type, "--json")
+        assert done.returncode == 0, done.stderr  # it compares the two results, too
+        points = json.loads(done.stdout)["attention"]
+        assert [(p["context"], p["batch"]) for p in points] == [(512, 1), (512, 3), (2048, 1), (2048, 3)]
+        assert all(p["paged_us"] > 0 and p["contiguous_us"] > 0 and p["ratio"] > 0 for p in points), points
+    done = run("--model", model, "--backend", "cpu", "--repeat", "1", "--attention", "--batch", "2")
+    assert done.returncode == 0 and "contiguous" in done.stdout and "2048" in done.stdout, done.stdout
+
+
+def test_the_kv_type_is_told_and_halves_a_block(folder):
+    model, block_bytes = make_model(folder), {}
+    for kv_type in "bf16", "int8":
+        done = run("--model", model, "--backend", "cpu", "--kv-type", kv_type, "--prompt", "0", "--gen", "0", "--json")
+        report = json.loads(done.stdout)
+        assert report["kv_type"] == kv_type, report
+        block_bytes[kv_type] = report["block_bytes"]
+    assert 1.7 < block_bytes["bf16"] / block_bytes["int8"] < 2, block_bytes
+
+
 def test_wrong_options_are_told(folder):
     model = make_model(folder)
     for options, words in [
