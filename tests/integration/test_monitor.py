@@ -105,6 +105,20 @@ def _():
         c.call("CONFIG", "SET", "requirepass", "")
 
 
+@test("the log at level debug hides the same words, and does not tell how long a password is")
+def _():
+    with Server({"model": tiny_model(), "loglevel": "debug"}, tcp=False) as server, server.connect() as c:
+        c.call("TOKENIZE", "secret words")
+        c.send("AUTH", "hunter2")
+        c.receive(False)
+        c.call("CONFIG", "SET", "requirepass", "hunter2")
+        c.call("CONFIG", "SET", "requirepass", "")
+        log = server.log()
+        assert '"TOKENIZE" (12 bytes)' in log and '"AUTH" (redacted)' in log, log
+        assert '"CONFIG" "SET" "requirepass" (redacted)' in log, log
+        assert "secret" not in log and "hunter2" not in log and "(7 bytes)" not in log, log
+
+
 @test("a line is bounded, however long the arguments are and however many")
 def _():
     with Server(tcp=False) as server, server.connect() as c, monitor(server) as m:
