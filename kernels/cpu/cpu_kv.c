@@ -139,7 +139,8 @@ size_t cpu_block_bytes(struct backend *b, const struct attention_shape *shape)
     struct err err;
     if (backend_kv_type(b->ops, s.kv_type, &s.kv_type, &err) < 0)
         return 0;
-    return page_bytes(&s) * (size_t)(s.block_size / CPU_PAGE) * (size_t)s.n_kv_heads *
+    /* pages first: a size that is no whole number of them is refused later, with its reason */
+    return page_bytes(&s) * (size_t)s.block_size / CPU_PAGE * (size_t)s.n_kv_heads *
            (size_t)s.n_layers;
 }
 
