@@ -397,16 +397,18 @@ static enum admission admit(struct sched *s, struct gen *g, struct step *step)
 {
     struct cache_seat seats[ENGINE_MAX_BRANCHES];
 
-    if (s->n_branches >= s->max_running)
+    bool is_too_wide = s->n_branches + (PLANTED(RUNNING_GROUPS) ? 1 : g->n_live) > s->max_running;
+    if (s->n_branches >= s->max_running || (is_too_wide && PLANTED(WAITER_BLOCKS)))
         return NO_ROOM;
-    if (still_waits(s, g) && !PLANTED(WAITER_BLOCKS))
+    if (still_waits(s, g))
         return PASSED_OVER;
-    if (s->n_branches + (PLANTED(RUNNING_GROUPS) ? 1 : g->n_live) > s->max_running ||
-        s->n_looked >= MAX_LOOKED)
+    if (s->n_looked >= MAX_LOOKED)
         return NO_ROOM;
     int32_t n_seats = seat_branches(g, seats);
     if (must_wait(s, g, seats, n_seats))
         return PASSED_OVER;
+    if (is_too_wide)
+        return NO_ROOM; /* behind the look: whoever waits for a promise blocks nobody */
     g->n_common = count_common(s, g, seats, n_seats);
     g->promises.is_quiet = prompt_owes(g);
     if (!cache_reserve_all(s->cache, seats, n_seats, g->n_common, blocks_to_keep(s, g)))

@@ -156,22 +156,33 @@ static int32_t count_keep(const struct world *w, const struct group *group)
 
 /* ---- admitted ----------------------------------------------------------------------------------- */
 
-/* The block that it computes first is promised by nobody else, the last of its prompt aside. */
-static void check_leader(struct world *w, const struct gen *g, const struct seq *q)
+/* Block j of the sequence is promised by another group, and not the one that holds its last token. */
+static bool meets_promise(const struct world *w, const struct gen *g, const struct seq *q,
+                          int32_t j, struct prefix_parent parent)
 {
     const struct prefix *x = cache_index(w->cache);
-    int32_t j = q->table.n_confirmed, size = w->config.block_size;
+    int32_t size = w->config.block_size;
     if ((j + 1) * size > n_findable(q) - 1)
-        return;
-    struct prefix_parent parent = block_table_parent(&q->table, x, j);
+        return false;
     for (int32_t c = 0; c < w->config.n_blocks; c++) {
         const struct prefix_node *node = &x->nodes[c];
         if (node->kind == PREFIX_PROMISED && node->owner != &g->promises &&
             node->parent.number == parent.number && node->parent.serial == parent.serial &&
             memcmp(prefix_ids(x, c), q->ids + j * size, (size_t)size * sizeof(int32_t)) == 0)
-            world_fault(w, "W2 arrival %llu computes block %d, which is promised",
-                        (unsigned long long)g->arrival, j);
+            return true;
     }
+    return false;
+}
+
+/* Whoever owes log-probabilities promises nothing: others may do so behind its back. */
+static void check_leader(struct world *w, const struct gen *g, const struct seq *q)
+{
+    int32_t j = q->table.n_confirmed;
+    if (n_findable(q) < q->n_ids)
+        return;
+    if (meets_promise(w, g, q, j, block_table_parent(&q->table, cache_index(w->cache), j)))
+        world_fault(w, "W2 arrival %llu computes block %d, which is promised",
+                    (unsigned long long)g->arrival, j);
 }
 
 /* Callbacks may have published since: then the run may be longer now. A copy may be given up. */
@@ -227,31 +238,62 @@ static void check_left(struct world *w, const struct engine_stats *stats)
                     keep);
 }
 
-static const struct group *find_head(const struct world *w)
+/* The first of the queue, or the one behind `before`. */
+static const struct group *next_queued(const struct world *w, const struct group *before)
 {
-    const struct group *head = NULL;
+    const struct group *next = NULL;
     for (int32_t i = 0; i < w->n_live; i++) {
         const struct group *g = w->live[i];
-        if (group_was_preempted(g))
-            return NULL; /* a step that preempted admits nobody */
-        if (g->was_there && g->gen->state == GEN_QUEUED && !group_waits_for_promise(g) &&
-            (!head || gen_precedes(g->gen, head->gen)))
-            head = g;
+        if (g->was_there && g->gen->state == GEN_QUEUED &&
+            (!before || gen_precedes(before->gen, g->gen)) &&
+            (!next || gen_precedes(g->gen, next->gen)))
+            next = g;
     }
-    return head;
+    return next;
+}
+
+/* It is passed over: the next block of one of its branches is promised. */
+static bool must_wait(const struct world *w, const struct seats *s, const struct gen *g)
+{
+    const struct prefix *x = cache_index(w->cache);
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct search *found = &s->found[i];
+        const struct seq *q = s->seqs[i];
+        struct prefix_parent parent = found->n_hits > 0
+                                          ? prefix_block_parent(x, found->hits[found->n_hits - 1])
+                                          : prefix_root_parent(x, q->table.root);
+        if (q->table.n_slots == 0 && meets_promise(w, g, q, found->n_hits, parent))
+            return true;
+    }
+    return false;
+}
+
+/* The first in the queue that is not passed over, and what it would take. */
+static const struct group *find_head(const struct world *w, struct seats *s)
+{
+    for (int32_t i = 0; i < w->n_live; i++)
+        if (group_was_preempted(w->live[i]))
+            return NULL; /* a step that preempted admits nobody */
+    const struct group *head = next_queued(w, NULL);
+    for (; head; head = next_queued(w, head)) {
+        take_seats(w, head, s);
+        if (!must_wait(w, s, head->gen))
+            return head;
+    }
+    return NULL;
 }
 
 void check_queue(struct world *w)
 {
     static struct seats s;
     struct engine_stats stats;
-    const struct group *head = find_head(w);
     engine_stats(w->engine, &stats);
     check_left(w, &stats);
-    if (!head || w->has_cancelled ||
-        count_running(w, NULL) + head->gen->n_live > w->config.max_running)
+    if (w->has_cancelled || count_running(w, NULL) >= w->config.max_running)
         return;
-    take_seats(w, head, &s);
+    const struct group *head = find_head(w, &s);
+    if (!head || count_running(w, NULL) + head->gen->n_live > w->config.max_running)
+        return;
     int32_t n_new = count_new(w, &s), keep = count_keep(w, head);
     int32_t available = stats.free_blocks + stats.cached_blocks - count_idle(w, &s);
     if (n_new + keep <= available)
