@@ -30,9 +30,11 @@ struct fixture {
     struct jobs *jobs;
     struct runner runner;
     const char *says; /* what is still to be said, NUL-terminated */
-    const char *branch_says[FX_BRANCHES]; /* the same for a branch of a group; NULL: as the others */
-    bool never_ends;  /* after that: "x" for ever */
-    bool fails;       /* the next steps fail */
+    const char
+        *branch_says[FX_BRANCHES]; /* the same for a branch of a group; NULL: as the others */
+    bool never_ends;               /* after that: "x" for ever */
+    bool fails;                    /* the next steps fail */
+    int32_t (*draws)(const struct plan_sample *sample); /* says it instead; NULL: nobody */
     int32_t n_samples;
     struct chosen samples[FX_BRANCHES];
     bool is_running;
@@ -47,7 +49,7 @@ static inline void fx_launch(struct runner *r, const struct plan *plan)
         int32_t branch = plan->samples[i].branch;
         const char **says = fx->branch_says[branch] ? &fx->branch_says[branch] : &fx->says;
         int32_t id = **says ? (unsigned char)*(*says)++ : fx->never_ends ? 'x' : IM_END;
-        fx->samples[i] = (struct chosen){.id = id};
+        fx->samples[i] = (struct chosen){.id = fx->draws ? fx->draws(&plan->samples[i]) : id};
     }
 }
 
