@@ -30,6 +30,7 @@
 #include "model/tokenizer.h"
 #include "runner/forward.h"
 #include "utils/bench_attention.h"
+#include "utils/bench_service.h"
 
 enum {
     BLOCK = 16,
@@ -60,6 +61,9 @@ static const char usage[] =
     "                   (--batch: default 1,8,32)\n"
     "  --nll FILE       mean negative log-likelihood of the ids of a text, in one context\n"
     "  --nll-ids N      how many of its ids (default 1024)\n"
+    "  --service N      instead: N requests like ShareGPT's through the engine, paged and reserved\n"
+    "  --trace FILE     of a recorded load (kvasir-sim --help)\n"
+    "  --scale N        lengths of the service's load over this (default 4)\n"
     "  --json           one line of JSON instead of the table\n"
     "  --help\n";
 
@@ -68,10 +72,10 @@ struct list {
 };
 
 struct arguments {
-    const char *model, *backend, *isa, *affinity, *nll;
+    const char *model, *backend, *isa, *affinity, *nll, *trace;
     int kv_type; /* enum kv_type */
     struct list prompt, batch;
-    int32_t threads, gen, context, chunk, repeat, nll_ids;
+    int32_t threads, gen, context, chunk, repeat, nll_ids, service, scale;
     int json, attention;
 };
 
@@ -111,6 +115,7 @@ static const struct option_row rows[] = {
     {"isa",      OPT_TEXT,   AT(isa),      0, 0},
     {"affinity", OPT_TEXT,   AT(affinity), 0, 0},
     {"nll",      OPT_TEXT,   AT(nll),      0, 0},
+    {"trace",    OPT_TEXT,   AT(trace),    0, 0},
     {"kv-type",  OPT_KV_TYPE, AT(kv_type), 0, 0},
     {"prompt",   OPT_LIST,   AT(prompt),   0, 1 << 20},
     {"batch",    OPT_LIST,   AT(batch),    1, MAX_BATCH},
@@ -120,6 +125,8 @@ static const struct option_row rows[] = {
     {"chunk",    OPT_NUMBER, AT(chunk),    1, 1 << 14},
     {"repeat",   OPT_NUMBER, AT(repeat),   1, MAX_REPEAT},
     {"nll-ids",  OPT_NUMBER, AT(nll_ids),  2, 1 << 20},
+    {"service",  OPT_NUMBER, AT(service),  1, 1 << 16},
+    {"scale",    OPT_NUMBER, AT(scale),    1, 32},
 };
 // clang-format on
 #define N_ROWS ((int)(sizeof(rows) / sizeof(rows[0])))
@@ -198,6 +205,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *a, struct er
     if (a->batch.n == 0)
         a->batch =
             a->attention ? (struct list){{1, 8, 32}, 3} : (struct list){{1, 2, 4, 8, 16, 32}, 6};
+    if (a->trace != NULL && a->service == 0)
+        return err_set(err, "--trace is a load of --service, which is missing; see --help");
     return a->model == NULL ? err_set(err, "--model is missing; see --help") : 0;
 }
 
@@ -212,6 +221,7 @@ static struct arguments default_arguments(void)
         .chunk = 512,
         .repeat = 5,
         .nll_ids = 1024,
+        .scale = 4,
     };
 }
 
@@ -558,6 +568,30 @@ static void print_json(struct bench *b)
     json_decref(all);
 }
 
+/* The whole engine instead of plans. */
+static int bench_service(const struct arguments *a, struct err *err)
+{
+    static struct service_report report; /* the runs of every policy */
+    struct service_options o = {.model = a->model,
+                                .backend = a->backend,
+                                .isa = a->isa,
+                                .affinity = a->affinity,
+                                .kv_type = a->kv_type,
+                                .threads = a->threads,
+                                .n_requests = a->service,
+                                .scale = a->scale,
+                                .trace = a->trace,
+                                .rounds = a->repeat};
+    char cpu[128];
+
+    if (service_measure(&o, &report, err))
+        return -1;
+    cpu_name(cpu, sizeof cpu);
+    printf("cpu     %s\n", cpu);
+    service_print(&o, &report);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct bench b; /* too large for a stack: the runs of every test */
@@ -570,6 +604,12 @@ int main(int argc, char **argv)
     int parsed = parse_arguments(argc, argv, &b.args, &err);
     if (parsed > 0)
         return fputs(usage, stdout) < 0;
+    if (parsed == 0 && b.args.service > 0) {
+        if (bench_service(&b.args, &err) == 0)
+            return 0;
+        fprintf(stderr, "kvasir-model-bench: %s\n", err.text);
+        return 1;
+    }
     bool is_attention = b.args.attention != 0;
     bool done =
         parsed == 0 && (is_attention ? test_attention(&b, &err) == 0

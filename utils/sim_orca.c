@@ -1,36 +1,26 @@
 /* sim_orca.c - contiguous reservation with iteration-level batching: the systems before paging.
  *
  * Orca (Yu et al., OSDI 2022) batches anew in every step, as we do, but keeps the K/V of a request
- * in one run of slots that is taken when it is admitted. How long it will get is not known then:
- *
- *     orca-max      the longest that the model allows
- *     orca-pow2     prompt, and the output's length rounded up to a power of two: it is told to
- *                   within a factor of two
- *     orca-oracle   prompt and output exactly: it knows the future
- *
- * These are the paper's three. Runs come from a buddy allocator over the same slots; what the
- * rounding to a power of two loses is external waste, as the paper counts it. First come, first
- * served, nobody past a head that does not fit; nothing is preempted, since nothing grows. A whole
- * prompt is computed in the step that admits it. */
+ * in one run of slots that is taken when it is admitted; sim_reserve.c has the paper's three ways to
+ * say how long. What the rounding to a power of two loses is external waste, as the paper counts it.
+ * First come, first served, nobody past a head that does not fit; nothing is preempted, since
+ * nothing grows. A whole prompt is computed in the step that admits it. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "utils/sim_buddy.h"
 #include "utils/sim_policy.h"
+#include "utils/sim_reserve.h"
 
-enum reserve { RESERVE_MAX, RESERVE_POW2, RESERVE_EXACT };
-
-struct place {
+struct running {
     struct sim_request *request; /* borrows */
-    int32_t at, order;           /* its chunk */
-    int32_t n_reserved;          /* slots of it that were asked for */
+    struct sim_place place;
     int32_t n_computed;
 };
 
 struct orca {
     struct sim_batch base; /* first: the interface */
     struct sim_setup setup;
-    struct sim_buddy buddy;
-    struct place *running;      /* [n_running of max_running] owns; in order of admission */
+    struct sim_reserve reserve;
+    struct running *running;    /* [n_running of max_running] owns; in order of admission */
     struct sim_request **queue; /* [n_queued of queue_cap, from queue_at] owns the array */
     int32_t n_running, queue_at, n_queued, queue_cap;
     struct sim_totals totals;
@@ -42,15 +32,6 @@ static struct orca *orca_of(struct sim_batch *b)
     return (struct orca *)(void *)b;
 }
 
-static int32_t reserved_for(enum reserve reserve, const struct sim_request *r, int32_t n_context)
-{
-    int32_t n = r->n_prompt + r->n_output;
-
-    if (reserve == RESERVE_POW2)
-        n = r->n_prompt + (1 << sim_buddy_order(r->n_output));
-    return reserve == RESERVE_MAX || n > n_context ? n_context : n;
-}
-
 static struct sim_batch *orca_open(const struct sim_policy *p, const struct sim_setup *setup,
                                    struct err *err)
 {
@@ -58,7 +39,7 @@ static struct sim_batch *orca_open(const struct sim_policy *p, const struct sim_
     struct orca *o = xcalloc(1, sizeof *o);
     o->base.policy = p;
     o->setup = *setup;
-    sim_buddy_init(&o->buddy, setup->model->slots);
+    sim_reserve_init(&o->reserve, p->reserve, setup->model->slots, setup->model->n_context);
     o->running = xcalloc((size_t)setup->max_running, sizeof *o->running);
     return &o->base;
 }
@@ -67,7 +48,7 @@ static void orca_close(struct sim_batch *b)
 {
     struct orca *o = orca_of(b);
 
-    sim_buddy_done(&o->buddy);
+    sim_reserve_done(&o->reserve);
     xfree(o->running);
     xfree((void *)o->queue);
     xfree(o);
@@ -76,7 +57,7 @@ static void orca_close(struct sim_batch *b)
 static int orca_submit(struct sim_batch *b, struct sim_request *r, int64_t now_us, struct err *err)
 {
     struct orca *o = orca_of(b);
-    int32_t n = reserved_for(b->policy->reserve, r, o->setup.model->n_context);
+    int32_t n = sim_reserve_for(&o->reserve, r->n_prompt, r->n_output);
     int32_t order = sim_buddy_order(n);
 
     (void)now_us;
@@ -101,12 +82,12 @@ static void finish_step(struct orca *o, int64_t now_us)
     int32_t n_kept = 0;
 
     for (int32_t i = 0; i < o->n_running; i++) {
-        struct place *p = &o->running[i];
+        struct running *p = &o->running[i];
         struct sim_request *r = p->request;
         p->n_computed = p->n_computed == 0 ? r->n_prompt : p->n_computed + 1;
         if (p->n_computed >= r->n_prompt + r->n_output - 1) {
             r->end_us = now_us;
-            sim_buddy_put(&o->buddy, p->at, p->order);
+            sim_reserve_put(&o->reserve, &p->place);
         } else {
             o->running[n_kept++] = *p;
         }
@@ -118,11 +99,8 @@ static void admit(struct orca *o)
 {
     while (o->n_queued > 0 && o->n_running < o->setup.max_running) {
         struct sim_request *r = o->queue[o->queue_at];
-        struct place p = {.request = r};
-        p.n_reserved = reserved_for(o->base.policy->reserve, r, o->setup.model->n_context);
-        p.order = sim_buddy_order(p.n_reserved);
-        p.at = sim_buddy_take(&o->buddy, p.order);
-        if (p.at < 0)
+        struct running p = {.request = r};
+        if (!sim_reserve_take(&o->reserve, r->n_prompt, r->n_output, &p.place))
             return;
         o->running[o->n_running++] = p;
         o->totals.prompt_tokens += r->n_prompt;
@@ -138,15 +116,15 @@ static void count_step(const struct orca *o, struct sim_step *step)
     *step = (struct sim_step){.n_running = o->n_running, .work.n_seqs = o->n_running};
     shares[SHARE_EXTERNAL] = o->setup.model->slots;
     for (int32_t i = 0; i < o->n_running; i++) {
-        const struct place *p = &o->running[i];
+        const struct running *p = &o->running[i];
         const struct sim_request *r = p->request;
         int32_t n_rows = p->n_computed == 0 ? r->n_prompt : 1, n = p->n_computed + n_rows;
         step->work.n_rows += n_rows;
         step->work.kv_tokens += n;
         shares[SHARE_RUNNING] += n;
         shares[SHARE_RESERVED] += r->n_prompt + r->n_output - n;
-        shares[SHARE_INTERNAL] += p->n_reserved - r->n_prompt - r->n_output;
-        shares[SHARE_EXTERNAL] -= p->n_reserved;
+        shares[SHARE_INTERNAL] += p->place.n_reserved - r->n_prompt - r->n_output;
+        shares[SHARE_EXTERNAL] -= p->place.n_reserved;
     }
 }
 
@@ -172,6 +150,6 @@ static void orca_totals(const struct sim_batch *b, struct sim_totals *totals)
         .name = title, .open = orca_open, .close = orca_close, .submit = orca_submit,              \
         .step = orca_step, .totals = orca_totals, .reserve = how                                   \
     }
-const struct sim_policy sim_orca_max = ORCA("orca-max", RESERVE_MAX);
-const struct sim_policy sim_orca_pow2 = ORCA("orca-pow2", RESERVE_POW2);
-const struct sim_policy sim_orca_oracle = ORCA("orca-oracle", RESERVE_EXACT);
+const struct sim_policy sim_orca_max = ORCA("orca-max", SIM_RESERVE_MAX);
+const struct sim_policy sim_orca_pow2 = ORCA("orca-pow2", SIM_RESERVE_POW2);
+const struct sim_policy sim_orca_oracle = ORCA("orca-oracle", SIM_RESERVE_EXACT);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "utils/sim_cost.h"
 #include "utils/sim_load.h"
+#include "utils/sim_reserve.h"
 
 /* Where the K/V memory is, in tokens. Their sum is all of it. */
 enum sim_share {
@@ -58,7 +59,7 @@ struct sim_policy {
      * the next; false when there is nothing to do. */
     bool (*step)(struct sim_batch *b, int64_t now_us, struct sim_step *step);
     void (*totals)(const struct sim_batch *b, struct sim_totals *totals);
-    int reserve; /* of the contiguous ones: how much they take (sim_orca.c) */
+    enum sim_reserve_rule reserve;
 };
 
 enum { SIM_N_POLICIES = 4 };

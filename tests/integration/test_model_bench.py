@@ -78,6 +78,20 @@ def test_the_kv_type_is_told_and_halves_a_block(folder):
     assert 1.7 < block_bytes["bf16"] / block_bytes["int8"] < 2, block_bytes
 
 
+# On a model that costs nothing the times say nothing; who gets in together does.
+def test_the_service_batches_what_each_reservation_allows(folder):
+    done = run("--model", make_model(folder), "--backend", "cpu", "--threads", "1", "--repeat", "1", "--service", "96",
+               "--scale", "8")
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.startswith(("orca", "paged"))}
+    assert list(rows) == ["orca-max", "orca-pow2", "orca-oracle", "paged"], done.stdout
+    batch = [float(row[2]) for row in rows.values()]
+    assert 5 < batch[0] < 7.01 and batch == sorted(batch), rows  # seven runs of the context fit
+    useful = [float(row[3]) for row in rows.values()]
+    assert useful == sorted(useful) and useful[0] < 30, rows
+    assert all(row[4] == "0" for name, row in rows.items() if name != "paged"), rows  # they never lack memory
+
+
 def test_wrong_options_are_told(folder):
     model = make_model(folder)
     for options, words in [
@@ -87,6 +101,9 @@ def test_wrong_options_are_told(folder):
         (["--model", model, "--backend", "tpu"], "tpu"),
         (["--model", model, "--context", "100000"], "the model was trained for"),
         (["--model", model + "x"], "tiny.ggufx"),
+        (["--model", model, "--service", "4"], "nobody waits"),
+        (["--model", model, "--trace", "x"], "--trace is a load of --service"),
+        (["--model", model, "--service", "4", "--trace", model + "x"], "tiny.ggufx"),
         ([], "--model is missing"),
         (["--model", model, "more"], "\"more\" is not an option"),
     ]:
