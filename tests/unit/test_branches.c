@@ -430,7 +430,28 @@ static void test_where_branch_0_is_deleted_the_lowest_that_stands_goes_on(void *
     fx_close_all(&fx);
 }
 
-/* Branch 0 was the first to end: the key's last entry is another one's. */
+static void test_trimming_may_leave_a_part_of_a_group(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct stream_id id;
+    struct err err;
+    struct bytes fields[2] = {BYTES("text"), BYTES("q")};
+    struct xadd add = {.fields = fields, .n_fields = 1};
+    add.trim = (struct stream_trim){.kind = TRIM_MAXLEN, .max_len = 3};
+    fx_open(&fx, "");
+    fx.branch_says[0] = "";
+    fx.branch_says[1] = "de";
+    fx.branch_says[2] = "abc";
+    fx_gen(&fx, &c, three);
+    fx_finish(&fx);
+    assert_int_equal(keys_xadd(fx.ks, 0, BYTES("k"), &add, &id, &err), 1);
+    expect_entries(&fx, "k", "e1:de/stop e2:abc/stop q ");
+    expect_sequence(&fx, "k", "deq");
+    fx_close_all(&fx);
+}
+
+/* Branch 1 ends before: the entry of branch 0 is behind it. */
 static void test_an_unfinished_branch_0_is_gone_on_inside(void **state)
 {
     struct fixture fx;
@@ -1134,6 +1155,7 @@ int main(void)
         cmocka_unit_test(test_writers_are_refused_until_the_last_branch_has_ended),
         cmocka_unit_test(test_the_conversation_goes_on_with_branch_0),
         cmocka_unit_test(test_where_branch_0_is_deleted_the_lowest_that_stands_goes_on),
+        cmocka_unit_test(test_trimming_may_leave_a_part_of_a_group),
         cmocka_unit_test(test_an_unfinished_branch_0_is_gone_on_inside),
         cmocka_unit_test(test_a_finished_branch_0_is_not_gone_on_without_a_prompt),
         cmocka_unit_test(test_two_groups_one_behind_the_other_are_two),
