@@ -148,27 +148,26 @@ static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
         op->args[ARG_REACT] = below(r, REACT_N);
 }
 
-/* A group instead of one branch: mostly so that it fits, and fills the pool. */
+/* A group instead of one branch, with tokens that mostly fit and fill the pool. */
 static void draw_group(struct rng *r, const struct world_config *c, const struct swarm *s,
                        struct op *op)
 {
-    if (below(r, 16) >= s->groups)
-        return;
     int32_t n = PICK(r, 2, 2, 2, 3, 3, 4, 6, 8, 16, 17);
-    bool is_beam = below(r, 16) < s->beams;
+    bool is_group = below(r, 16) < s->groups, is_beam = is_group && below(r, 16) < s->beams;
+    int32_t length = op->args[ARG_LENGTH] + op->args[ARG_EXTRA], size = c->block_size;
     if (n > c->max_running && below(r, 16) > 0)
         n = c->max_running;
-    op->args[ARG_BRANCHES] = n;
+    if (is_group)
+        op->args[ARG_BRANCHES] = n;
     if (is_beam && below(r, 2))
         op->args[ARG_FLAGS] &= ~FLAG_IGNORE_EOS;
     op->args[ARG_FLAGS] |= is_beam ? FLAG_BEAM | (below(r, 3) == 0 ? FLAG_EARLY : 0) : 0;
-    int32_t length = op->args[ARG_LENGTH] + op->args[ARG_EXTRA], size = c->block_size;
-    int32_t room = (c->n_blocks - length / size) / n * size - length % size;
+    int32_t room = (c->n_blocks - length / size) / (is_group ? n : 1) * size - length % size;
     if (op->args[ARG_MAX_TOKENS] > room && below(r, 8) > 0)
         op->args[ARG_MAX_TOKENS] = room > 1 ? room : 1;
 }
 
-static enum op_kind draw_kind(struct rng *r, const struct swarm *s)
+static enum op_kind draw_op_kind(struct rng *r, const struct swarm *s)
 {
     int32_t total = 0;
     for (int k = 0; k < OP_N_KINDS; k++)
@@ -242,7 +241,7 @@ static void draw_key_args(struct rng *r, const struct world_config *c, struct sw
 
 static struct op draw_op(struct rng *r, const struct world_config *c, struct swarm *s)
 {
-    struct op op = {.kind = draw_kind(r, s)};
+    struct op op = {.kind = draw_op_kind(r, s)};
     switch (op.kind) {
     case OP_GEN:
     case OP_PROBE:
@@ -283,14 +282,67 @@ static struct op draw_op(struct rng *r, const struct world_config *c, struct swa
     return op;
 }
 
-void script_draw(struct script *s, bool with_keys, uint64_t seed, int32_t n_ops)
+static void draw_liveness(struct rng *r, struct swarm *s)
+{
+    s->fail = 400;
+    s->deadlines = PICK(r, 4, 12);
+    s->reacts = PICK(r, 0, 8);
+    s->weights[OP_CANCEL] = 6;
+    s->weights[OP_IDLE] = 0;
+}
+
+static const struct {
+    const char *name;
+    struct world_config given; /* 0: drawn */
+    bool no_host;
+} KINDS[DRAW_N_KINDS] = {
+    [DRAW_ENGINE] = {.name = "engine"},
+    [DRAW_KEYS] = {.name = "keys"},
+    [DRAW_BLOCK_1] = {.name = "block-1", .given = {.block_size = 1}},
+    [DRAW_BLOCK_4] = {.name = "block-4", .given = {.block_size = 4}},
+    [DRAW_BLOCK_16] = {.name = "block-16", .given = {.block_size = 16}},
+    [DRAW_SMALLEST] = {.name = "smallest-pool", .given = {.n_blocks = 3}},
+    [DRAW_NO_HOST] = {.name = "no-swap-space", .given = {.swaps = 1}, .no_host = true},
+    [DRAW_HASH] = {.name = "one-hash-bit", .given = {.hash_bits = 1}},
+    [DRAW_LIVENESS] = {.name = "liveness"},
+};
+
+const char *draw_kind_name(enum draw_kind kind)
+{
+    return KINDS[kind].name;
+}
+
+static void give(struct rng *r, struct world_config *c, enum draw_kind kind)
+{
+    const struct world_config *given = &KINDS[kind].given;
+    if (given->n_blocks > 0) {
+        c->n_blocks = 1 + below(r, given->n_blocks);
+        c->block_size = PICK(r, 4, 8, 16);
+    }
+    if (given->block_size > 0)
+        c->block_size = given->block_size;
+    if (given->hash_bits > 0)
+        c->hash_bits = given->hash_bits;
+    if (given->swaps > 0)
+        c->swaps = given->swaps;
+    if (KINDS[kind].no_host)
+        c->n_slots = 0;
+    c->budget = c->max_running + c->block_size * PICK(r, 1, 2, 4);
+    c->chunk = c->block_size * PICK(r, 1, 2, 8);
+}
+
+void script_draw(struct script *s, enum draw_kind kind, uint64_t seed, int32_t n_ops)
 {
     struct rng r = rng_from(seed);
     *s = (struct script){.config = draw_config(&r)};
     struct swarm swarm = draw_swarm(&r);
     if (below(&r, 4) == 0)
         press(&r, &s->config, &swarm);
-    if (with_keys) {
+    if (kind != DRAW_ENGINE)
+        give(&r, &s->config, kind);
+    if (kind == DRAW_LIVENESS)
+        draw_liveness(&r, &swarm);
+    if (kind == DRAW_KEYS) {
         s->config.n_keys = PICK(&r, 1, 2, 4, 8);
         draw_key_weights(&r, &swarm);
     }

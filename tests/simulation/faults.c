@@ -42,9 +42,9 @@ static struct fault faults[PLANT_COUNT] = {
 #undef X
 };
 
-static bool is_of_keys(enum plant plant)
+static enum draw_kind kind_of(enum plant plant)
 {
-    return plant >= PLANT_FIRST_OF_KEYS;
+    return plant >= PLANT_FIRST_OF_KEYS ? DRAW_KEYS : DRAW_ENGINE;
 }
 
 /* path <- folder/hash-alone.sim for HASH_ALONE. */
@@ -92,7 +92,7 @@ static bool catch_one(enum plant plant, int number)
     struct fault *f = &faults[plant];
     plant_chosen = plant;
     try_script(plant);
-    run_worlds(is_of_keys(plant), 1, WITHIN, OPS_EACH, true, &r);
+    run_worlds(kind_of(plant), 1, WITHIN, OPS_EACH, true, &r);
     f->n_ops = r.is_wrong ? r.n_ops : -1;
     bool ok = !f->is_stale && (r.is_wrong || f->n_script > 0);
     printf("%s %d - %s: ", ok ? "ok" : "not ok", number, f->name);
@@ -117,10 +117,10 @@ static void keep_one(enum plant plant, const char *folder)
     plant_chosen = plant;
     if (access(path, F_OK) == 0)
         return;
-    run_worlds(is_of_keys(plant), 1, KEEP_WITHIN, OPS_EACH, true, &r);
+    run_worlds(kind_of(plant), 1, KEEP_WITHIN, OPS_EACH, true, &r);
     if (!r.is_wrong)
         return;
-    script_draw(&s, is_of_keys(plant), r.seed, OPS_EACH);
+    script_draw(&s, kind_of(plant), r.seed, OPS_EACH);
     run_shrink(&s, r.at, SHRINK_TRIES);
     FILE *out = fopen(path, "w");
     if (out) {
@@ -132,13 +132,13 @@ static void keep_one(enum plant plant, const char *folder)
     script_free(&s);
 }
 
-static bool is_clean(bool with_keys, int number)
+static bool is_clean(enum draw_kind kind, int number)
 {
     struct run_result r;
     plant_chosen = PLANT_NONE;
-    run_worlds(with_keys, 1, CLEAN_OPS, OPS_EACH, false, &r);
-    printf("%s %d - no fault planted: %" PRId64 " operations %s are clean\n",
-           r.is_wrong ? "not ok" : "ok", number, r.n_ops, with_keys ? "on keys" : "on the engine");
+    run_worlds(kind, 1, CLEAN_OPS, OPS_EACH, false, &r);
+    printf("%s %d - no fault planted: %" PRId64 " operations on %s are clean\n",
+           r.is_wrong ? "not ok" : "ok", number, r.n_ops, draw_kind_name(kind));
     if (r.is_wrong)
         printf("# seed %" PRIu64 ": %s\n", r.seed, r.fault);
     return !r.is_wrong;
@@ -177,8 +177,8 @@ static bool run_all(void)
     printf("1..%d\n", PLANT_COUNT + 2);
     for (int p = 1; p < PLANT_COUNT; p++)
         ok &= catch_one((enum plant)p, p);
-    ok &= is_clean(false, PLANT_COUNT);
-    ok &= is_clean(true, PLANT_COUNT + 1);
+    ok &= is_clean(DRAW_ENGINE, PLANT_COUNT);
+    ok &= is_clean(DRAW_KEYS, PLANT_COUNT + 1);
     printf("# of       planted  caught    share     median    9 of 10       last  scripts    "
            "survivors\n");
     bool enough = print_table("engine", 1, PLANT_FIRST_OF_KEYS);

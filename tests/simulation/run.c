@@ -72,7 +72,7 @@ static void play(const struct script *s, const struct tokenizer *t, bool trace,
 /* What the child is to do. */
 struct job {
     const struct script *script; /* or NULL: worlds */
-    bool with_keys;
+    enum draw_kind kind;
     uint64_t seed;
     int64_t n_ops;
     int32_t ops_each;
@@ -91,7 +91,7 @@ static void work(const struct job *job, struct run_result *r)
     } else {
         for (r->seed = job->seed; r->n_ops < job->n_ops && !r->is_wrong; r->seed++) {
             struct script s;
-            script_draw(&s, job->with_keys, r->seed, job->ops_each);
+            script_draw(&s, job->kind, r->seed, job->ops_each);
             play(&s, t, job->trace, r);
             script_free(&s);
             if (r->is_wrong)
@@ -131,10 +131,10 @@ static void run_job(const struct job *job, bool quiet, struct run_result *result
     }
 }
 
-void run_worlds(bool with_keys, uint64_t seed, int64_t n_ops, int32_t ops_each, bool quiet,
+void run_worlds(enum draw_kind kind, uint64_t seed, int64_t n_ops, int32_t ops_each, bool quiet,
                 struct run_result *result)
 {
-    struct job job = {.with_keys = with_keys, .seed = seed, .n_ops = n_ops, .ops_each = ops_each};
+    struct job job = {.kind = kind, .seed = seed, .n_ops = n_ops, .ops_each = ops_each};
     run_job(&job, quiet, result);
 }
 

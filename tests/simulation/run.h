@@ -20,8 +20,8 @@ struct run_result {
     char fault[400];
 };
 
-/* Worlds of the engine alone or with keys, from seed on, n_ops operations in all, ops_each in each. */
-void run_worlds(bool with_keys, uint64_t seed, int64_t n_ops, int32_t ops_each, bool quiet,
+/* Worlds from seed on, n_ops operations in all, ops_each in each. */
+void run_worlds(enum draw_kind kind, uint64_t seed, int64_t n_ops, int32_t ops_each, bool quiet,
                 struct run_result *result);
 void run_script(const struct script *s, bool trace, bool quiet, struct run_result *result);
 /* Drops what is not needed to fail, one operation at a time in the end. */

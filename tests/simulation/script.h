@@ -113,8 +113,21 @@ struct script {
     int32_t n_ops, cap;
 };
 
-/* draw.c */
-void script_draw(struct script *s, bool with_keys, uint64_t seed, int32_t n_ops);
+/* draw.c: what is drawn, and what of it is given. */
+enum draw_kind {
+    DRAW_ENGINE,
+    DRAW_KEYS,
+    DRAW_BLOCK_1,
+    DRAW_BLOCK_4,
+    DRAW_BLOCK_16,
+    DRAW_SMALLEST, /* pools of one to three blocks */
+    DRAW_NO_HOST,  /* swap without host memory */
+    DRAW_HASH,     /* digests that collide all the time */
+    DRAW_LIVENESS, /* steps fail, deadlines pass, clients go; then everything must drain */
+    DRAW_N_KINDS
+};
+const char *draw_kind_name(enum draw_kind kind);
+void script_draw(struct script *s, enum draw_kind kind, uint64_t seed, int32_t n_ops);
 
 /* script.c */
 void script_add(struct script *s, const struct op *op);

@@ -1,13 +1,15 @@
 /* simulation.c - a million operations from one seed against the real engine and cache.
  *
- *   simulation [--keys] [--seed S] [--ops N] [--each N]   worlds from seed S on, N operations
- *   simulation [--keys] --seed S --trace                  that world, operation by operation
- *   simulation --script FILE [--trace | --shrink]         a script; printed without what is not
- *                                                         needed to fail
+ *   simulation [--kind KIND] [--seed S] [--ops N] [--each N]   worlds from seed S on, N operations
+ *   simulation [--kind KIND] --seed S --trace                  that world, operation by operation
+ *   simulation --script FILE [--trace | --shrink]              a script; printed without what is not
+ *                                                              needed to fail
  *
- * Without arguments it is a test: a million operations on the engine alone, some more through keys,
- * then every script of scripts/. A failing
- * world is shrunk and printed as a script, to be kept there once its fault is mended. */
+ * Without arguments it is a test: every row of RUNS, then every script of scripts/. A failing world
+ * is shrunk and printed as a script, to be kept there once its fault is mended. Runs of the kind
+ * `liveness` end their worlds early, so that it is draining that they show: once nothing comes and
+ * nothing fails any more, all must end within the bound of turns that stands beside (request.c says
+ * how it is computed). */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +17,29 @@
 #include <time.h>
 #include "run.h"
 
-enum { OPS = 1000000, KEY_OPS = 300000, OPS_EACH = 500, SHRINK_TRIES = 3000 };
+enum { OPS = 1000000, OPS_EACH = 500, SHRINK_TRIES = 3000 };
+
+/* A check's volume. */
+static const struct {
+    enum draw_kind kind;
+    int64_t n_ops;
+    int32_t ops_each;
+} RUNS[] = {
+    {DRAW_ENGINE, OPS, OPS_EACH},     {DRAW_KEYS, 300000, OPS_EACH},
+    {DRAW_BLOCK_1, 60000, OPS_EACH},  {DRAW_BLOCK_4, 60000, OPS_EACH},
+    {DRAW_BLOCK_16, 60000, OPS_EACH}, {DRAW_SMALLEST, 60000, OPS_EACH},
+    {DRAW_NO_HOST, 60000, OPS_EACH},  {DRAW_HASH, 60000, OPS_EACH},
+    {DRAW_LIVENESS, 60000, 60},
+};
+enum { N_RUNS = sizeof RUNS / sizeof *RUNS };
 
 struct run_request {
     uint64_t seed;
     int64_t n_ops;
     int32_t ops_each;
     const char *script;
-    bool trace, shrinks, with_keys;
+    enum draw_kind kind;
+    bool trace, shrinks;
 };
 
 static double seconds(void)
@@ -38,11 +55,12 @@ static void print_failing(const struct run_request *q, const struct run_result *
     struct run_result shrunk;
     char path[64];
     printf("# seed %llu, after %d operations: %s\n", (unsigned long long)r->seed, r->at, r->fault);
-    script_draw(&s, q->with_keys, r->seed, q->ops_each);
+    script_draw(&s, q->kind, r->seed, q->ops_each);
     run_shrink(&s, r->at, SHRINK_TRIES);
     run_script(&s, false, true, &shrunk);
     printf("# shrunk to %d operations: %s\n", s.n_ops, shrunk.fault);
-    snprintf(path, sizeof path, "simulation-%llu.sim", (unsigned long long)r->seed);
+    snprintf(path, sizeof path, "simulation-%s-%llu.sim", draw_kind_name(q->kind),
+             (unsigned long long)r->seed);
     FILE *out = fopen(path, "w");
     if (out) {
         script_print(&s, out);
@@ -86,12 +104,11 @@ static bool run_many(const struct run_request *q, int number)
 {
     struct run_result r;
     double start = seconds();
-    run_worlds(q->with_keys, q->seed, q->n_ops, q->ops_each, false, &r);
+    run_worlds(q->kind, q->seed, q->n_ops, q->ops_each, false, &r);
     double took = seconds() - start;
     printf("%s %d - %s: %lld operations in %lld worlds from seed %llu: %.0f operations/s\n",
-           r.is_wrong ? "not ok" : "ok", number, q->with_keys ? "keys" : "engine",
-           (long long)r.n_ops, (long long)r.n_worlds, (unsigned long long)q->seed,
-           (double)r.n_ops / took);
+           r.is_wrong ? "not ok" : "ok", number, draw_kind_name(q->kind), (long long)r.n_ops,
+           (long long)r.n_worlds, (unsigned long long)q->seed, (double)r.n_ops / took);
     print_figures(&r);
     if (r.is_wrong)
         print_failing(q, &r);
@@ -133,7 +150,7 @@ static bool trace_one(const struct run_request *q)
 {
     struct script s;
     struct run_result r;
-    script_draw(&s, q->with_keys, q->seed, q->ops_each);
+    script_draw(&s, q->kind, q->seed, q->ops_each);
     run_script(&s, true, false, &r);
     printf("%s\n", r.is_wrong ? r.fault : "nothing was wrong");
     script_free(&s);
@@ -151,14 +168,17 @@ static int run_tests(const struct run_request *q)
     const char *top = getenv("KVASIR_SRC");
     struct dirent **entries = NULL;
     char folder[1024], path[2048];
+    bool ok = true;
     snprintf(folder, sizeof folder, "%s/tests/simulation/scripts", top ? top : ".");
     int n = scandir(folder, &entries, is_script, alphasort), number = 1;
-    printf("1..%d\n", 2 + (n > 0 ? n : 0));
-    struct run_request keys = *q;
-    keys.with_keys = true;
-    keys.n_ops = KEY_OPS;
-    bool ok = run_many(q, number++);
-    ok &= run_many(&keys, number++);
+    printf("1..%d\n", N_RUNS + (n > 0 ? n : 0));
+    for (int i = 0; i < N_RUNS; i++) {
+        struct run_request run = *q;
+        run.kind = RUNS[i].kind;
+        run.n_ops = RUNS[i].n_ops;
+        run.ops_each = RUNS[i].ops_each;
+        ok &= run_many(&run, number++);
+    }
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
         ok &= replay(path, false, number++);
@@ -166,6 +186,18 @@ static int run_tests(const struct run_request *q)
     }
     free((void *)entries);
     return ok ? 0 : 1;
+}
+
+static enum draw_kind kind_named(const char *name)
+{
+    int kind = 0;
+    while (kind < DRAW_N_KINDS && strcmp(draw_kind_name((enum draw_kind)kind), name) != 0)
+        kind++;
+    if (kind == DRAW_N_KINDS) {
+        fprintf(stderr, "there is no kind %s\n", name);
+        exit(2);
+    }
+    return (enum draw_kind)kind;
 }
 
 int main(int argc, char **argv)
@@ -178,8 +210,8 @@ int main(int argc, char **argv)
             q.trace = true;
         else if (strcmp(argv[i], "--shrink") == 0)
             q.shrinks = true;
-        else if (strcmp(argv[i], "--keys") == 0)
-            q.with_keys = is_run = true;
+        else if (strcmp(argv[i], "--kind") == 0 && ++i)
+            q.kind = kind_named(value), is_run = true;
         else if (strcmp(argv[i], "--seed") == 0 && ++i)
             q.seed = strtoull(value, NULL, 10), is_run = true;
         else if (strcmp(argv[i], "--ops") == 0 && ++i)
