@@ -339,6 +339,27 @@ def _(s, c):
     assert len(c.call("GEN", "l", "hello", "BEAM", 2, "MAXTOKENS", 12, "LENPENALTY", -2.5, "EARLYSTOP")) == 2
 
 
+@test("a beam that is cancelled keeps its best so far, best first; a child of it finds what it computed")
+def _():
+    with server("kvasir-server-test") as s, s.connect() as c, s.connect() as waiter:
+        c.call("SEAM", "SLOW", 20)
+        waiter.send("GEN", "k", "hello", "BEAM", 4, "MAXTOKENS", 200, "IGNOREEOS", "LOGPROBS", 0, "LENPENALTY", 0)
+        wait_until(lambda: c.geninfo("k")["generated"] >= 4 * 20, "it runs")
+        assert c.call("FORK", "k", "best") == 1 and c.call("CANCEL", "k") == 1
+        error = waiter.receive(False)
+        assert isinstance(error, ReplyError) and error.prefix == "CANCELLED", error
+        found = [e for _, e in sorted(ends(c, "k").items())]
+        assert [e["finish"] for e in found] == ["cancelled"] * 4 and all(int(e["generated"]) >= 20 for e in found), found
+        sums = [sum_of_logprobs(e) for e in found]
+        assert sums == sorted(sums, reverse=True), sums
+        child = c.fields(c.call("XRANGE", "best", "-", "+")[1])
+        assert child["finish"] == "forked" and child["branch"] == "0" and "seed" not in child, child
+        c.call("SEAM", "SLOW", 0)
+        after = c.fields(c.call("GEN", "best", "", "MAXTOKENS", 4, "TEMP", 0, "WITHINFO"))
+        assert int(after["prompt"]) - int(after["cached"]) <= 2, after
+        assert c.call("DEBUG", "AUDIT") == "OK"
+
+
 def sum_of_logprobs(fields):
     return sum(float(line.split(" ")[0].split(":")[1]) for line in fields["logprobs"].split("\n"))
 
