@@ -217,10 +217,16 @@ static int branch_of_ended(struct branch *branch, int32_t number, struct err *er
                    group.ends[group.n - 1]->branch);
 }
 
+/* One that is only being tokenised: of the stream's generations it is none yet. */
+static bool has_written(const struct generation *g)
+{
+    return g->gen != NULL || (g->has_begun && !g->resumes);
+}
+
 static int branch_at_number(struct branch *branch, int32_t number, struct err *err)
 {
     const struct generation *g = branch->source->generation;
-    if (g == NULL)
+    if (g == NULL || !has_written(g))
         return branch_of_ended(branch, number, err);
     if (number < g->n_branches)
         return branch_running(branch, number, err);

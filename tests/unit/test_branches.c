@@ -910,6 +910,24 @@ static void test_branch_of_a_source_that_generated_nothing_is_an_error(void **st
     fx_close_all(&fx);
 }
 
+/* What is only being tokenised has written nothing: the last generation is the one before. */
+static void test_branch_while_the_next_prompt_is_tokenised(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    struct err err;
+    static char text[3001]; /* for a job */
+    memset(text, 'a', sizeof text - 1);
+    run_three(&fx);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text, .n = 3});
+    assert_int_equal(keys_n_generating(fx.ks), 1);
+    assert_int_equal(fork_branch(&fx, "a", 1, &err), 1);
+    expect_held(&fx, "a", "p e1:de/stop ");
+    assert_true(keys_cancel(fx.ks, 0, BYTES("k")));
+    fx_turns(&fx, 2);
+    fx_close_all(&fx);
+}
+
 static void test_branches_of_a_running_group(void **state)
 {
     struct fixture fx;
@@ -1178,6 +1196,7 @@ int main(void)
         cmocka_unit_test(test_all_children_of_one_fork_hold_the_same),
         cmocka_unit_test(test_branch_is_of_the_last_generation_and_the_child_ends_there),
         cmocka_unit_test(test_branch_of_a_source_that_generated_nothing_is_an_error),
+        cmocka_unit_test(test_branch_while_the_next_prompt_is_tokenised),
         cmocka_unit_test(test_branches_of_a_running_group),
         cmocka_unit_test(test_a_child_finds_the_blocks_of_the_running_branch),
         cmocka_unit_test(test_at_a_piece_implies_its_branch),
