@@ -102,7 +102,8 @@ struct gen_end {
     double score;        /* of a beam: sum of log-probabilities / length^length_penalty */
     /* For each generated id, as sampled, its log-probability and the n_best best ids with theirs:
      * [n_generated, 1 + n_best], raw (before bias, penalties and temperature); those of a beam are
-     * what it adds up, so with bias and penalties. An id of -1: there is none; of a resumed id all but the id itself are unknown (NaN, -1). NULL: not asked for. */
+     * what it adds up, so with bias and penalties. An id of -1: there is none; of a resumed id all but
+     * the id itself are unknown (NaN, -1). NULL: not asked for. */
     const struct chosen *logprobs;
     int32_t n_best;
     /* The same for the ids of the prompt: [n_prompt_known, 1 + n_prompt_best], n_prompt_known of
