@@ -50,8 +50,9 @@ struct build *build_new(const struct keyspace_config *config, const struct strea
     build->chat_error = config->chat_error;
     build->n_context = config->n_context;
     build->items = items;
+    struct end_group met = {.n = 0};
     for (size_t i = 0; i < n; i++)
-        if (group_goes_on(s, i))
+        if (group_goes_on(s, i, &met))
             add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
     if (prompt != NULL)
         add_item(build, prompt, NULL, -1);

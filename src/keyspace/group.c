@@ -36,6 +36,8 @@ void group_at(const struct stream *s, size_t i, struct end_group *group)
     *group = (struct end_group){.from = i};
     for (size_t k = i; k > 0; k--) {
         const struct entry *before = stream_entry(s, k - 1);
+        if (stream_id_compare(before->id, end->group) <= 0)
+            break; /* it stood before the generation began */
         if (is_same(before, end))
             group->from = k - 1;
         else if (before->kind != ENTRY_OTHER)
@@ -43,20 +45,22 @@ void group_at(const struct stream *s, size_t i, struct end_group *group)
     }
     for (size_t k = group->from; k < s->n; k++) {
         struct entry *entry = stream_entry(s, k);
-        if (is_same(entry, end))
+        if (is_same(entry, end)) {
             put(group, entry);
-        else if (entry->kind != ENTRY_OTHER)
+            group->end = k + 1;
+        } else if (entry->kind != ENTRY_OTHER) {
             break;
+        }
     }
 }
 
-bool group_goes_on(const struct stream *s, size_t i)
+bool group_goes_on(const struct stream *s, size_t i, struct end_group *met)
 {
-    struct end_group group;
     if (stream_entry(s, i)->kind != ENTRY_END)
         return true;
-    group_at(s, i, &group);
-    return group.ends[0] == stream_entry(s, i);
+    if (i < met->from || i >= met->end)
+        group_at(s, i, met);
+    return met->ends[0] == stream_entry(s, i);
 }
 
 int64_t group_last_known(const struct stream *s)
@@ -70,12 +74,13 @@ int64_t group_last_known(const struct stream *s)
 void group_prune(struct stream *s, struct stream_id group, const struct entry *chosen)
 {
     bool *is_gone = xcalloc(s->n + 1, sizeof *is_gone);
+    struct end_group met = {.n = 0};
     for (size_t i = 0; i < s->n; i++) {
         const struct entry *entry = stream_entry(s, i);
         if (entry->kind == ENTRY_END && stream_id_compare(entry->group, group) == 0)
             is_gone[i] = entry != chosen;
         else
-            is_gone[i] = !group_goes_on(s, i);
+            is_gone[i] = !group_goes_on(s, i, &met);
     }
     (void)stream_drop(s, is_gone);
     xfree(is_gone);

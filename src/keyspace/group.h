@@ -8,12 +8,14 @@
 struct end_group {
     struct entry *ends[ENGINE_MAX_BRANCHES]; /* [n] borrows; by branch, the lowest first */
     int32_t n;
-    size_t from; /* index of the first of them in the stream */
+    size_t from, end; /* indices in the stream: of the first of them, and behind the last */
 };
 /* All that stand of the generation to which the end entry at index i belongs. */
 void group_at(const struct stream *s, size_t i, struct end_group *group);
-/* Does the sequence that the model sees hold this entry? All but the ends of other branches. */
-bool group_goes_on(const struct stream *s, size_t i);
+/* Does the sequence that the model sees hold this entry? All but the ends of other branches. For a
+ * walk in order: met is zeroed before, and holds the group met last, so that each is looked at once,
+ * however many its branches are and whatever stands behind them. */
+bool group_goes_on(const struct stream *s, size_t i, struct end_group *met);
 /* Index of the last entry that means something to the model; -1: none. */
 int64_t group_last_known(const struct stream *s);
 /* For a stream that nobody has seen yet. Of the end entries with this group only `chosen` (may be
