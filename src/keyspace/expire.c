@@ -91,7 +91,9 @@ bool keys_expire(struct keyspace *ks, int32_t db, struct bytes name, int64_t ms,
     int64_t left_ms, at_us;
     if (key == NULL)
         return false;
-    left_ms = absolute ? ms - clock_now_ms() : ms;
+    left_ms = ms;
+    if (absolute) /* how long ago makes no difference, and may not fit */
+        left_ms = ms > clock_now_ms() ? ms - clock_now_ms() : -1;
     if (!flags_allow(key, left_ms, flags))
         return false;
     if (left_ms <= 0) {

@@ -94,7 +94,7 @@ static void reply_time(struct client *c, const struct request *q, int64_t unit_m
 {
     struct key *key = keys_find_read(c->server->keys, c->db, q->args[1]);
     int64_t ms = key ? read(key) : -2;
-    reply_int(&c->reply, ms < 0 ? ms : (ms + unit_ms / 2) / unit_ms);
+    reply_int(&c->reply, ms < 0 ? ms : ms / unit_ms + (ms % unit_ms * 2 >= unit_ms));
 }
 
 static void run_ttl(struct client *c, const struct request *q)

@@ -89,6 +89,17 @@ def _(server, c):
     assert time.monotonic() - start < 20
 
 
+@test("times at both ends of the range: the past stays the past, rounding does not wrap")
+@one_server
+def _(server, c):
+    add(c, "k")
+    assert c.call("EXPIRE", "k", 100) == 1
+    assert c.call("PEXPIREAT", "k", -2 ** 63, "GT") == 0 and c.call("EXISTS", "k") == 1
+    assert c.call("PEXPIREAT", "k", 2 ** 63 - 1) == 1
+    assert c.call("EXPIRETIME", "k") == (2 ** 63 - 1 + 500) // 1000
+    assert c.call("PEXPIREAT", "k", -2 ** 63, "LT") == 1 and c.call("EXISTS", "k") == 0
+
+
 @test("the EXPIRE family: units, conditions, TTL, the past, PERSIST")
 @one_server
 def _(server, c):
