@@ -1,4 +1,4 @@
-/* text.c - numbers as Redis reads them, and its glob patterns (declared in str.h). */
+/* text.c - numbers as Redis reads and prints them, and its glob patterns (declared in str.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,7 +116,18 @@ bool parse_duration(struct bytes text, int64_t *ms)
 
 int format_i64(char out[24], int64_t value)
 {
-    return snprintf(out, 24, "%lld", (long long)value);
+    char digits[20]; /* from the last */
+    int n = 0, at = 0;
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do
+        digits[n++] = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (value < 0)
+        out[at++] = '-';
+    while (n > 0)
+        out[at++] = digits[--n];
+    out[at] = '\0';
+    return at;
 }
 
 int format_real(char out[40], double value)
@@ -127,6 +138,54 @@ int format_real(char out[40], double value)
             return n;
     }
     return 0;
+}
+
+/* digits [n] d.ddd times ten to the exponent, as "%g" chooses the form. */
+static char *put_digits(char *at, const char *digits, int n, int exponent)
+{
+    bool is_plain = exponent >= -4 && exponent < 6;
+    int before = !is_plain ? 1 : exponent < 0 ? 0 : exponent + 1; /* digits before the point */
+    if (before == 0)
+        *at++ = '0';
+    for (int i = 0; i < before; i++)
+        *at++ = i < n ? digits[i] : '0';
+    if (n > before)
+        *at++ = '.';
+    for (int i = exponent + 1; is_plain && i < 0; i++)
+        *at++ = '0';
+    for (int i = before; i < n; i++)
+        *at++ = digits[i];
+    return is_plain ? at : at + sprintf(at, "e%+03d", exponent);
+}
+
+int format_six(char out[16], double value)
+{
+    static const double powers[] = {
+        1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9, 1e10,
+        1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20}; /* all exact */
+    double size = fabs(value);
+    if (!(size >= 1e-15 && size < 1e15)) /* none, no number, or beyond these powers */
+        return snprintf(out, 16, "%.6g", value);
+    int exponent = 0, n = 6;
+    while (size >= powers[exponent + 1])
+        exponent++;
+    while (exponent <= 0 && size * powers[-exponent] < 1)
+        exponent--;
+    long six = lrint(exponent <= 5 ? size * powers[5 - exponent] : size / powers[exponent - 5]);
+    if (six == 1000000) {
+        six = 100000;
+        exponent++;
+    }
+    char digits[6], *at = out;
+    for (int i = 5; i >= 0; i--, six /= 10)
+        digits[i] = (char)('0' + six % 10);
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
+    if (value < 0)
+        *at++ = '-';
+    at = put_digits(at, digits, n, exponent);
+    *at = '\0';
+    return (int)(at - out);
 }
 
 static unsigned char fold(unsigned char c, bool nocase)

@@ -26,6 +26,18 @@ static struct bytes next_line(struct bytes *text)
     return line;
 }
 
+/* "id:log-probability", or the id alone. By hand, since an answer may have a hundred thousand. */
+static void append(struct str *out, const struct chosen *c, bool is_known)
+{
+    char text[24 + 16];
+    int n = format_i64(text, c->id);
+    if (is_known) {
+        text[n++] = ':';
+        n += format_six(text + n, (double)c->logprob);
+    }
+    str_append(out, text, (size_t)n);
+}
+
 /* rows [n, 1 + n_best], as the engine tells them. rows NULL: nobody asked, and data is NULL. before:
  * the same field of the entry that is gone on from, for the rows of which nothing is known. What is
  * returned borrows from out, which is empty before. */
@@ -43,11 +55,11 @@ struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best
             str_append(out, line.data, line.len);
             continue;
         }
-        str_printf(out, "%d", row[0].id);
-        if (is_known)
-            str_printf(out, ":%.6g", (double)row[0].logprob);
-        for (int32_t k = 1; k <= n_best && row[k].id >= 0; k++)
-            str_printf(out, " %d:%.6g", row[k].id, (double)row[k].logprob);
+        append(out, &row[0], is_known);
+        for (int32_t k = 1; k <= n_best && row[k].id >= 0; k++) {
+            str_append_char(out, ' ');
+            append(out, &row[k], true);
+        }
     }
     return out->len > 0 ? bytes_of(out) : BYTES("");
 }

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <linux/sched/types.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -519,9 +521,45 @@ static void test_a_thread_knows_how_long_it_waited(void **state)
     assert_true(waited_us >= 0 && thread_waited_us() >= waited_us);
 }
 
+/* A logarithm of a probability, and any float at all. */
+static void test_six_digits_are_those_of_printf(void **state)
+{
+    static const double edges[] = {0,        -0.0,  1,           -1,          0.5,      999999.5,
+                                   999999.4, -1e-4, 9.999995e-5, 0.000123456, 1e6,      123456,
+                                   1e15,     1e-15, 1e300,       -1e-300,     INFINITY, -INFINITY};
+    char text[16], expected[16];
+    struct rng r = rng_from(7);
+    for (int i = 0; i < 100000 + (int)(sizeof edges / sizeof *edges); i++) {
+        uint32_t bits = (uint32_t)rng_next(&r);
+        float any;
+        memcpy(&any, &bits, sizeof any);
+        double value =
+            i < 100000 ? i % 2 ? any : log((bits + 1.0) / 4294967296.0) : edges[i - 100000];
+        value = (double)(float)value;
+        if (isnan(value))
+            continue;
+        int n = snprintf(expected, sizeof expected, "%.6g", value);
+        assert_int_equal(format_six(text, value), n);
+        assert_string_equal(text, expected);
+    }
+}
+
+static void test_integers_are_those_of_printf(void **state)
+{
+    static const int64_t values[] = {0, 1, -1, 9, 10, -10, 123456789012, INT64_MAX, INT64_MIN};
+    char text[24], expected[24];
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        int n = snprintf(expected, sizeof expected, "%lld", (long long)values[i]);
+        assert_int_equal(format_i64(text, values[i]), n);
+        assert_string_equal(text, expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_six_digits_are_those_of_printf),
+        cmocka_unit_test(test_integers_are_those_of_printf),
         cmocka_unit_test(test_utf8_decodes_each_length_and_refuses_ill_formed),
         cmocka_unit_test(test_utf8_round_trips_every_code_point),
         cmocka_unit_test(test_utf8_unfinished_counts_only_a_possible_beginning),
