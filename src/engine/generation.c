@@ -63,14 +63,14 @@ static bool open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     int32_t room = n_context - g->n_prompt, block = cache_block_size(g->cache);
     int32_t growth = options->max_tokens < room ? (int32_t)options->max_tokens : room;
 
-    ASSERT(start->n >= 0 && g->n_prompt + start->n < n_context);
-    if (growth < start->n)
-        growth = start->n;
     q->gen = g;
     q->branch = branch;
     q->state = start->is_over ? SEQ_TOLD : SEQ_LIVE;
     if (start->is_over)
-        return true;
+        return true; /* it may have filled the context */
+    ASSERT(start->n >= 0 && g->n_prompt + start->n < n_context);
+    if (growth < start->n)
+        growth = start->n;
     g->n_live++;
     q->ids_cap = g->n_prompt + growth + 1;
     q->ids = xmalloc((size_t)q->ids_cap * sizeof *q->ids);
