@@ -102,6 +102,7 @@
     X(LOGPROB_SHIFT, "log-probabilities stand beside the id before theirs")                       \
     X(START_FIRST, "every resumed branch goes on from the first")                                 \
     X(FRESH_AGAIN, "a group counts as fresh again when its branches with ids have ended")         \
+    X(OVER_COUNTED, "a group cannot go on when one of its branches had filled the context")       \
     X(TOLD_FOUND, "rows that owe log-probabilities of the prompt are found in the cache")         \
     X(BEAM_TIES, "of equal sums the higher branch goes on")                                       \
     X(BEAM_LENGTH, "the score of an answer counts one id less")                                   \
@@ -128,7 +129,9 @@
     X(PIECE_LOST, "the last piece is not written")                                                \
     X(EXPIRE_BLIND, "an expired key is found")                                                    \
     X(BLOCK_FORGOTTEN, "BLOCK does not bound the wait")                                           \
-    X(UNBORN_SEEN, "a key is seen while its first prompt is tokenised")
+    X(UNBORN_SEEN, "a key is seen while its first prompt is tokenised")                           \
+    X(REPLAY_NEVER, "an answer that stands is generated again though its ID is asked for")        \
+    X(REPLAY_ANY, "another GEN with the same ID is answered too")
 /* clang-format on */
 
 enum plant {

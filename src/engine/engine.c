@@ -420,7 +420,8 @@ static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t
     int32_t n_branches = options->n_branches > 0 ? options->n_branches : 1;
 
     for (int32_t i = 0; options->starts && i < n_branches; i++)
-        if (!options->starts[i].is_over && n < n_prompt + options->starts[i].n)
+        if ((!options->starts[i].is_over || PLANTED(OVER_COUNTED)) &&
+            n < n_prompt + options->starts[i].n)
             n = n_prompt + options->starts[i].n;
     int32_t most = options->beam ? ENGINE_MAX_BEAM : ENGINE_MAX_BRANCHES;
     if (n_branches > most || options->n_branches < 0) {

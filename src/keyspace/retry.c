@@ -217,11 +217,11 @@ const struct replay *retry_find(const struct key *key, const struct attempt *att
 static enum retry_verdict judge_id(const struct key *key, const struct attempt *attempt)
 {
     const struct replay *replay = retry_find(key, attempt);
-    if (replay == NULL)
+    if (replay == NULL || PLANTED(REPLAY_NEVER))
         return RETRY_NEW;
     bool is_same =
         replay->args[0] == attempt->replay.args[0] && replay->args[1] == attempt->replay.args[1];
-    return is_same ? RETRY_REPLAY : RETRY_MISUSED;
+    return is_same || PLANTED(REPLAY_ANY) ? RETRY_REPLAY : RETRY_MISUSED;
 }
 
 /* ---- the table above ------------------------------------------------------------------------ */

@@ -27,6 +27,7 @@ struct swarm {
     int32_t not_done; /* of 16 turns find the step still running */
     int32_t fail;     /* of 4096 steps fail */
     int32_t urgent, deadlines, reacts, flags; /* of 16 submissions have some */
+    int32_t ids;                              /* of 16 GENs on keys have one */
     int32_t groups, beams;                    /* of 16 are some; of 16 of those are beams */
     int32_t last_root, last_length, last_variant, last_extra;
 };
@@ -201,6 +202,7 @@ static void draw_key_weights(struct rng *r, struct swarm *s)
     s->weights[OP_KEY_FLUSH] = PICK(r, 0, 0, 1);
     s->weights[OP_KEY_READ] = PICK(r, 0, 1, 3);
     s->weights[OP_CLOCK] = PICK(r, 1, 4, 8);
+    s->ids = PICK(r, 0, 4, 14);
 }
 
 static void draw_key_args(struct rng *r, const struct world_config *c, struct swarm *s,
@@ -211,7 +213,10 @@ static void draw_key_args(struct rng *r, const struct world_config *c, struct sw
         op->args[ARG_FLAGS] |= below(r, 8) == 0 ? FLAG_LONG : 0;
         op->args[KEY_MODE] = below(r, KEY_N_MODES);
         op->args[KEY_NO_PROMPT] = below(r, 3) == 0;
+        op->args[KEY_ID] = below(r, 16) < s->ids ? 1 + below(r, 3) : 0;
     }
+    if (op->kind == OP_KEY_AGAIN)
+        op->args[KEY_BACK] = PICK(r, 0, 0, 1, 2, 3);
     if (op->kind == OP_KEY_GEN || op->kind == OP_KEY_ADD) {
         draw_prompt(r, c, s, op);
         op->args[KEY_ROOT] = op->args[ARG_TARGET];

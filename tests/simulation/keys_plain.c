@@ -80,6 +80,7 @@ void plain_remove(struct keys_world *k, struct plain_key *p)
         plain_end(k, p->running, GEN_CANCELLED);
     }
     p->running = p->last = NULL;
+    p->object = ++k->n_objects;
     p->exists = false;
     p->expires_us = 0;
     p->n = 0;
@@ -104,6 +105,26 @@ static bool is_same(const struct plain_gen *gen, int32_t name, const struct op *
     return gen->name == name && memcmp(&a.args[1], &b.args[1], sizeof a.args - sizeof *a.args) == 0;
 }
 
+static bool has_end(const struct plain_key *p, struct stream_id id)
+{
+    for (int32_t i = 0; i < p->n; i++)
+        if (p->entries[i].kind == ENTRY_END && stream_id_compare(p->entries[i].id, id) == 0)
+            return true;
+    return false;
+}
+
+/* The newest first; for as long as the entry stands in the key that it was made for, under the name
+ * that it had then. */
+struct plain_gen *plain_find_replay(const struct keys_world *k, int32_t name, const struct op *op)
+{
+    const struct plain_key *p = &k->plain[name];
+    for (struct plain_gen *gen = k->gens; gen && op->args[KEY_ID] > 0; gen = gen->next)
+        if (gen->op.args[KEY_ID] == op->args[KEY_ID] && gen->name == name &&
+            gen->object == p->object && gen->finish != GEN_NONE && has_end(p, gen->end_id))
+            return gen;
+    return NULL;
+}
+
 /* The table of COMMANDS.md: a retry is not a second request. */
 enum verdict plain_judge(const struct keys_world *k, int32_t name, const struct op *op)
 {
@@ -118,5 +139,8 @@ enum verdict plain_judge(const struct keys_world *k, int32_t name, const struct 
         if (!p->last->is_delivered)
             return VERDICT_DELIVER;
     }
+    const struct plain_gen *before = plain_find_replay(k, name, op);
+    if (before)
+        return is_same(before, name, op) ? VERDICT_REPLAY : VERDICT_ERROR;
     return op->args[KEY_NO_PROMPT] && !plain_may_go_on(p) ? VERDICT_ERROR : VERDICT_NEW;
 }

@@ -56,8 +56,10 @@ static void *make(const struct world_config *config, const struct tokenizer *tok
     keys.orphan_timeout_ms = ORPHAN_MS;
     keys.piece_interval_ms = config->roots_seed % 2 ? 20 : 0;
     k->keys = keyspace_new(&keys);
-    for (int32_t i = 0; i < config->n_keys && i < KEYS_MAX; i++)
+    for (int32_t i = 0; i < config->n_keys && i < KEYS_MAX; i++) {
         k->plain[i].entries = xcalloc(KEY_ENTRIES + 4, sizeof *k->plain[i].entries);
+        k->plain[i].object = ++k->n_objects;
+    }
     return k;
 }
 
@@ -140,7 +142,7 @@ static void apply_leave(struct keys_world *k, const struct op *op)
 struct key_request {
     struct gen_request gen;
     struct bytes args[2];
-    char name[8], prompt[KEY_TEXT + KEY_PADDING], words[160];
+    char name[8], prompt[KEY_TEXT + KEY_PADDING], words[160], id[8];
     int32_t n_prompt; /* ids of the prompt */
     bool resumes;
     int32_t
@@ -187,6 +189,10 @@ static void fill_request(struct keys_world *k, const struct op *op, int32_t name
         .args = r->args,
         .n_args = 2,
     };
+    if (op->args[KEY_ID] > 0) {
+        snprintf(r->id, sizeof r->id, "id-%d", (int)(op->args[KEY_ID] % 100));
+        r->gen.id = bytes_from(r->id);
+    }
     if (op->args[KEY_NO_PROMPT])
         return;
     int32_t n = write_letters(k->world, op, r->prompt);
@@ -240,6 +246,7 @@ static void accepted(struct keys_world *k, struct plain_gen *gen, const struct k
         plain_append(k, p, stream_entry(s, s->n - 1));
     p->exists = true;
     p->last = gen;
+    gen->object = p->object;
     k->world->cache = key->generation->gen->cache;
 }
 
@@ -304,8 +311,9 @@ static void collect(struct keys_world *k)
     }
 }
 
+/* replayed: the one that answers by its ID, if that is the verdict. */
 static void after_known(struct keys_world *k, int32_t name, enum verdict verdict,
-                        struct client *client)
+                        struct plain_gen *replayed, struct client *client)
 {
     struct plain_key *p = &k->plain[name];
     if (verdict == VERDICT_ATTACH) {
@@ -317,6 +325,10 @@ static void after_known(struct keys_world *k, int32_t name, enum verdict verdict
             p->last->is_delivered = true;
         if (client->n_answers != 1)
             world_fault(k->world, "K4 an undelivered answer was not delivered");
+    } else if (verdict == VERDICT_REPLAY) {
+        client->gen = replayed;
+        if (client->n_answers != 1)
+            world_fault(k->world, "K4 a GEN with the ID of an answer that stands got none");
     } else if (client->n_answers != 1 || client->kind != GEN_ANSWER_ERROR) {
         world_fault(k->world, "K4 a GEN that must be refused was not");
     }
@@ -333,6 +345,7 @@ static void generate(struct keys_world *k, int32_t name, const struct op *op)
         return;
     }
     enum verdict verdict = plain_judge(k, name, op);
+    struct plain_gen *replayed = plain_find_replay(k, name, op);
     struct key_request *r = xcalloc(1, sizeof *r);
     fill_request(k, op, name, r);
     keys_generate(k->keys, 0, keys_name(name, text), &r->gen, &client->waiter);
@@ -343,7 +356,7 @@ static void generate(struct keys_world *k, int32_t name, const struct op *op)
     if (verdict == VERDICT_NEW || verdict == VERDICT_RESUME)
         is_kept = after_new(k, name, op, r, client);
     else
-        after_known(k, name, verdict, client);
+        after_known(k, name, verdict, replayed, client);
     if (r->gen.block_ms > 0 && client->n_answers == 0)
         client->block_us = clock_now_us() + BLOCK_MS * 1000;
     if (r->gen.async && client->n_answers == 0 && !(client->gen && client->gen->pending))
@@ -359,9 +372,13 @@ static void apply_gen(struct keys_world *k, const struct op *op)
 
 static void apply_again(struct keys_world *k, const struct op *op)
 {
-    int32_t name = op->args[0] % k->world->config.n_keys;
-    if (k->plain[name].last) {
-        struct op same = k->plain[name].last->op;
+    int32_t name = op->args[0] % k->world->config.n_keys, back = op->args[KEY_BACK];
+    const struct plain_gen *gen = back == 0 ? k->plain[name].last : k->gens;
+    for (; gen && back > 0; gen = gen->next)
+        if (gen->name == name && --back == 0)
+            break;
+    if (gen) {
+        struct op same = gen->op;
         generate(k, name, &same);
     }
 }
@@ -463,6 +480,7 @@ static void apply_rename(struct keys_world *k, const struct op *op)
     p->n = 0;
     p->expires_us = 0;
     p->last = NULL;
+    p->object = ++k->n_objects;
     *q = moved;
 }
 

@@ -39,10 +39,12 @@ struct plain_gen {
     struct key_request
         *pending;    /* owns; while a job tokenises: not accepted yet, nothing is written */
     bool is_refused; /* after that */
+    int64_t object;  /* of the key it was accepted on */
 };
 
 struct plain_key {
     bool exists;
+    int64_t object; /* names the key itself: another one once it was gone; goes along with RENAME */
     int64_t expires_us;          /* 0: never */
     struct plain_entry *entries; /* [n of KEY_ENTRIES + 4] owns */
     int32_t n;
@@ -69,6 +71,7 @@ struct keys_world {
     struct plain_gen *gens;    /* owns all */
     struct stream_id greatest; /* of all entry ids that were ever seen */
     struct stream_id floor;    /* of those before this operation or turn */
+    int64_t n_objects;
     uint64_t n_accepted, n_ended;
     bool is_failing; /* the step that ends in this turn fails */
 };
@@ -92,7 +95,16 @@ void plain_remove(struct keys_world *k, struct plain_key *p);
 void plain_copy(struct plain_key *to, const struct plain_key *from, int32_t n);
 void plain_end(struct keys_world *k, struct plain_gen *gen, enum gen_finish finish);
 
-enum verdict { VERDICT_NEW, VERDICT_RESUME, VERDICT_ATTACH, VERDICT_DELIVER, VERDICT_ERROR };
+enum verdict {
+    VERDICT_NEW,
+    VERDICT_RESUME,
+    VERDICT_ATTACH,
+    VERDICT_DELIVER,
+    VERDICT_REPLAY,
+    VERDICT_ERROR
+};
+/* The generation that answers for the ID of an operation; NULL: none does. */
+struct plain_gen *plain_find_replay(const struct keys_world *k, int32_t name, const struct op *op);
 enum verdict plain_judge(const struct keys_world *k, int32_t name, const struct op *op);
 
 /* keys_check.c */

@@ -26,7 +26,7 @@ static const struct {
     [OP_IDLE] = {"idle", 0},
     [OP_KEY_ADD] = {"xadd", KEY_ROOT + 1},
     [OP_KEY_GEN] = {"key-gen", OP_MAX_ARGS},
-    [OP_KEY_AGAIN] = {"key-again", 1},
+    [OP_KEY_AGAIN] = {"key-again", 2},
     [OP_KEY_LEAVE] = {"leave", 1},
     [OP_KEY_FORK] = {"key-fork", 5},
     [OP_KEY_CANCEL] = {"key-cancel", 1},

@@ -36,7 +36,7 @@ enum op_kind {
     /* on keys, beside CLEAR, CLOCK, STEP and IDLE */
     OP_KEY_ADD,   /* an entry */
     OP_KEY_GEN,   /* a client that waits, or not */
-    OP_KEY_AGAIN, /* the same GEN as the last one on that key */
+    OP_KEY_AGAIN, /* the same GEN as one before on that key */
     OP_KEY_LEAVE, /* a client that waits is gone */
     OP_KEY_FORK,
     OP_KEY_CANCEL,
@@ -66,6 +66,7 @@ enum {
     ARG_DEADLINE, /* ms from now; 0: none */
     ARG_REACT,    /* enum op_react, what its callbacks do */
     ARG_BRANCHES, /* 0 is 1 */
+    ARG_LAST,     /* keys: KEY_ID */
     OP_MAX_ARGS,
     /* CANCEL */ ARG_FINISH = 1,
     /* CLOCK */ ARG_MS = 0,
@@ -77,6 +78,8 @@ enum {
     KEY_ROOT = 4,
     KEY_MODE = 8, /* GEN: enum key_mode */
     KEY_NO_PROMPT = 10,
+    KEY_ID = ARG_LAST,  /* GEN: which of three tokens; 0: none */
+    KEY_BACK = 1,       /* AGAIN: how many GENs of that name before the last */
     KEY_TARGET = 1,     /* FORK, RENAME */
     KEY_TARGET_TOO = 2, /* FORK; -1: none */
     KEY_AT = 3,         /* FORK; -1: none */
