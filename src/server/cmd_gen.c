@@ -9,6 +9,21 @@
 #include "server/server.h"
 #include "server/stream_reply.h"
 
+/* They stand in the key in the order in which the branches ended. */
+static void refuse_overlong(struct reply *r, const struct gen_answer *answer)
+{
+    char first[STREAM_ID_TEXT];
+    struct stream_id from = answer->ends[0]->id;
+    for (int32_t i = 1; i < answer->n_ends; i++)
+        if (stream_id_compare(answer->ends[i]->id, from) < 0)
+            from = answer->ends[i]->id;
+    stream_id_format(first, from);
+    reply_error(r,
+                "ERR the answer is over client-output-buffer-limit (%zu bytes), read its %d end "
+                "entries from %s on with XRANGE and COUNT",
+                r->limit, answer->n_ends, first);
+}
+
 /* One end entry, or with N and BEAM an array of them. */
 static void reply_ends(struct client *c, const struct gen_answer *answer)
 {
@@ -22,6 +37,8 @@ static void reply_ends(struct client *c, const struct gen_answer *answer)
         else
             reply_bulk(r, answer->ends[i]->text);
     }
+    if (reply_drop_overlong(r))
+        refuse_overlong(r, answer);
 }
 
 static void reply_answer(struct client *c, const struct gen_answer *answer)

@@ -26,14 +26,20 @@ void reply_begin(struct reply *r)
     r->is_open = true;
 }
 
-static void bound(struct reply *r)
+bool reply_drop_overlong(struct reply *r)
 {
     if (!r->over)
-        return;
+        return false;
     r->over = false;
     r->out->len = r->mark;
-    reply_error(r, "ERR the reply is over client-output-buffer-limit (%zu bytes), use COUNT",
-                r->limit);
+    return true;
+}
+
+static void bound(struct reply *r)
+{
+    if (reply_drop_overlong(r))
+        reply_error(r, "ERR the reply is over client-output-buffer-limit (%zu bytes), use COUNT",
+                    r->limit);
 }
 
 void reply_end(struct reply *r)

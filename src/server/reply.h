@@ -24,6 +24,9 @@ struct reply {
 /* Every command's reply stands between these two. An overlong one is replaced by an error. */
 void reply_begin(struct reply *r);
 void reply_end(struct reply *r);
+/* Drops the current reply when it is overlong, for a command that has better advice than COUNT and
+ * writes its own error then. False: it is not. */
+bool reply_drop_overlong(struct reply *r);
 /* The messages that came while it was written follow it. */
 void reply_follow(struct reply *r);
 

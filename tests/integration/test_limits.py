@@ -129,7 +129,7 @@ def _():
 def _():
     with Server({"model": tiny_model(), "maxmemory-policy": "allkeys-lru"}) as s, s.connect() as c:
         with s.connect() as waiter, s.connect() as other:
-            long = ("MAXTOKENS", 400, "TEMP", 0, "IGNOREEOS")
+            long = ("MAXTOKENS", 300, "TEMP", 0, "IGNOREEOS")
             want = c.call("GEN", "lone", "a story", *long)
             waiter.send("GEN", "g", "a story", *long)
             other.send("GEN", "cancelled", "an endless story", "MAXTOKENS", 1900, "TEMP", 0, "IGNOREEOS")
@@ -193,6 +193,24 @@ def _():
             assert c.error(*command) == "ERR the reply is over client-output-buffer-limit (102400 bytes), use COUNT"
         assert len(c.call("XRANGE", "k", "-", "+", "COUNT", 50)) == 50
         assert len(c.call("XREAD", "COUNT", 50, "STREAMS", "k", "0")[0][1]) == 50
+
+
+@test("an answer over client-output-buffer-limit says where its end entries stand; a retry computes nothing")
+def _():
+    options = {"model": tiny_model(), "client-output-buffer-limit": "normal 100kb 50kb 60"}
+    with Server(options) as s, s.connect() as c:
+        gen = ("GEN", "k", "hello", "N", 8, "MAXTOKENS", 300, "IGNOREEOS", "WITHINFO", "LOGPROBS", 5, "ID", "one")
+        start = ("ERR the answer is over client-output-buffer-limit (102400 bytes), read its 8 end entries from "
+                 "%s on with XRANGE and COUNT")
+        error = c.error(*gen)
+        ids, at = [], "-"
+        for _ in range(9):  # one by one: each fits
+            entry = c.call("XRANGE", "k", at, "+", "COUNT", 1)[0]
+            ids.append(entry[0].decode())
+            at = "(" + ids[-1]
+        assert error == start % ids[1] and not c.call("XRANGE", "k", at, "+"), (error, ids)
+        made = c.info()["generated_tokens"]
+        assert c.error(*gen) == error and c.info()["generated_tokens"] == made == "2400"
 
 
 @test("who asks for pieces and never reads is bounded, then closed after its time; a reader gets them all")
