@@ -6,8 +6,8 @@
  * llama-batched-bench, so that the two can stand side by side.
  *
  *   pp N      one new prompt of N tokens in chunks of at most --chunk, one token chosen at its end
- *   tg N x B  B sequences, each with blocks of its own that hold --context tokens; N steps of one
- *             token each, greedy, the chosen id fed back
+ *   tg N x B  B sequences, each with blocks of its own that hold --context tokens (with --share all
+ *             over the same ones); N steps of one token each, greedy, the chosen id fed back
  *
  * Every test runs once to warm up and then --repeat times; the table shows the median and, as a
  * measure of the noise, the slowest and the fastest run. Contexts are made once: one sequence is
@@ -54,6 +54,7 @@ static const char usage[] =
     "  --gen N          tokens to generate, 0 for none (default 64)\n"
     "  --batch LIST     sequences decoded at once (default 1,2,4,8,16,32)\n"
     "  --context N      tokens before the first generated one, in whole blocks (default 0)\n"
+    "  --share          the sequences share the blocks of their context\n"
     "  --chunk N        most rows a step of a prompt (default 512)\n"
     "  --repeat N       runs of each test (default 5)\n"
     "  --attention      instead of pp and tg: one layer's attention over scattered blocks of 16\n"
@@ -76,7 +77,7 @@ struct arguments {
     int kv_type; /* enum kv_type */
     struct list prompt, batch;
     int32_t threads, gen, context, chunk, repeat, nll_ids, service, scale;
-    int json, attention;
+    int json, attention, share;
 };
 
 struct result {
@@ -186,12 +187,13 @@ static int set_option(struct arguments *a, const struct option_row *o, const cha
 static int parse_arguments(int argc, char **argv, struct arguments *a, struct err *err)
 {
     enum { HELP = N_ROWS + 1 };
-    struct option options[N_ROWS + 4] = {{0}};
+    struct option options[N_ROWS + 5] = {{0}};
     for (int i = 0; i < N_ROWS; i++)
         options[i] = (struct option){rows[i].name, required_argument, NULL, i + 1};
     options[N_ROWS] = (struct option){"json", no_argument, &a->json, 1};
     options[N_ROWS + 1] = (struct option){"help", no_argument, NULL, HELP};
     options[N_ROWS + 2] = (struct option){"attention", no_argument, &a->attention, 1};
+    options[N_ROWS + 3] = (struct option){"share", no_argument, &a->share, 1};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == HELP)
             return 1;
@@ -344,8 +346,10 @@ static int decode(struct bench *b, int32_t batch, int32_t per_sequence, struct e
     int32_t start = b->args.context / BLOCK * BLOCK;
     int32_t *tables = xcalloc((size_t)batch * (size_t)per_sequence, sizeof(*tables));
     int result = 0;
-    for (int32_t i = 0; i < batch * per_sequence; i++)
-        tables[i] = i;
+    for (int32_t i = 0; i < batch * per_sequence; i++) {
+        int32_t k = i % per_sequence;
+        tables[i] = b->args.share && k < start / BLOCK ? k : i;
+    }
     for (int32_t i = 0; i < batch; i++)
         chosen[i].id = (i * 37 + 11) % b->model->n_vocab;
     for (int32_t step = 0; step < b->args.gen && result == 0; step++) {

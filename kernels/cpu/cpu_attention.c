@@ -6,6 +6,10 @@
  * threads (decoding one long sequence) makes an item of every split; their partial results are merged
  * afterwards in the same order by the same function, so that it cannot be told which way was taken.
  *
+ * Decoding sequences that share a prefix share its blocks. Such a step is cut into splits, too, and a
+ * split whose blocks stand in several tables is one item for all of them: its keys and values are read
+ * once, and the tiles are full. (A step that holds prompts as well does without.)
+ *
  * Items are made once per step, in plain C, and dealt out by the tokens they read. All K and V of a
  * step are in the pool before anything attends: prefill reads its own rows back like everybody. */
 #include <string.h>
@@ -13,9 +17,10 @@
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
 
-#define ITEM_ROWS 48   /* query rows of an item: 8 full tiles, states within L1 */
-#define ITEMS_EACH 4   /* items a thread should have before splits are made items */
-#define PARTIAL_ROWS 8 /* sequences at full context whose splits fit the partials */
+#define ITEM_ROWS 48    /* query rows of an item: 8 full tiles, states within L1 */
+#define ITEMS_EACH 4    /* items a thread should have before splits are made items */
+#define PARTIAL_ROWS 64 /* sequences at full context whose splits fit the partials */
+#define SHARE_SEQS 256  /* sequences among which equal splits are looked for: pairs are compared */
 
 static int32_t group_of(const struct attention_shape *s)
 {
@@ -37,13 +42,20 @@ bool cpu_attention_open(struct cpu *c)
     size_t width = (size_t)s->n_heads * (size_t)s->head_dim;
     int32_t states = group_of(s) > ITEM_ROWS ? group_of(s) : ITEM_ROWS;
     c->partial_cap = (int32_t)(splits * PARTIAL_ROWS * (size_t)s->n_heads);
-    c->item_cap = c->config.limits.max_rows * s->n_kv_heads +
-                  ITEMS_EACH * c->config.n_threads * (int32_t)splits;
+    int32_t whole = c->config.limits.max_rows * s->n_kv_heads; /* items, splits aside */
+    int32_t cut = c->partial_cap / group_of(s);                /* items, each a split */
+    c->item_cap = whole + ITEMS_EACH * c->config.n_threads * (int32_t)splits;
+    c->item_cap = c->item_cap > cut ? c->item_cap : cut;
+    c->rows_cap = c->config.limits.max_rows + c->partial_cap / s->n_heads;
     c->attended = cpu_map((size_t)c->config.limits.max_rows * width * sizeof(float));
     c->partials = cpu_map((size_t)c->partial_cap * (size_t)(s->head_dim + 2) * sizeof(float));
     c->items = cpu_map((size_t)c->item_cap * sizeof *c->items);
+    c->rows = cpu_map((size_t)c->rows_cap * sizeof *c->rows);
+    c->leaders = cpu_map((size_t)c->config.limits.max_seqs * sizeof *c->leaders);
     cpu_row_reserve(c, states * (s->head_dim + 2));
-    return c->attended && c->partials && c->items;
+    for (int32_t i = 0; c->rows && i < c->config.limits.max_rows; i++)
+        c->rows[i] = i;
+    return c->attended && c->partials && c->items && c->rows && c->leaders;
 }
 
 void cpu_attention_close(struct cpu *c)
@@ -51,15 +63,18 @@ void cpu_attention_close(struct cpu *c)
     cpu_unmap(c->attended);
     cpu_unmap(c->partials);
     cpu_unmap(c->items);
+    cpu_unmap(c->rows);
+    cpu_unmap(c->leaders);
     c->attended = c->partials = NULL;
     c->items = NULL;
+    c->rows = c->leaders = NULL;
 }
 
 /* ---- work items ------------------------------------------------------------------------------------ */
 
 static int32_t last_position(const struct plan *p, const struct cpu_item *i)
 {
-    return p->positions[i->first_row + i->n_rows - 1];
+    return p->positions[i->rows[i->n_rows - 1]];
 }
 
 static void add_item(struct cpu *c, struct cpu_item item)
@@ -87,42 +102,122 @@ static void add_split_items(struct cpu *c, struct cpu_item item)
         add_item(c, item);
 }
 
-/* Whether splits become items: few whole items, and room for all partial results. */
-static bool choose_split(struct cpu *c)
+/* Splits of the longest sequence; whether all partial results have room. */
+static bool fit_partials(struct cpu *c)
 {
     const struct plan *p = c->plan;
-    int32_t positions = item_positions(&c->shape), whole = 0, splits = 0;
+    c->n_splits = 0;
     for (int32_t i = 0; i < p->n_seqs; i++) {
-        const struct plan_seq *s = &p->seqs[i];
-        int32_t n = (s->position + s->n_rows - 1) / CPU_SPLIT + 1;
-        whole += (s->n_rows + positions - 1) / positions;
-        splits = n > splits ? n : splits;
+        int32_t n = (p->seqs[i].position + p->seqs[i].n_rows - 1) / CPU_SPLIT + 1;
+        c->n_splits = n > c->n_splits ? n : c->n_splits;
     }
-    c->n_splits = splits;
-    return whole * c->shape.n_kv_heads < ITEMS_EACH * c->config.n_threads && splits > 1 &&
-           (int64_t)p->n_rows * c->shape.n_heads * splits <= c->partial_cap;
+    return (int64_t)p->n_rows * c->shape.n_heads * c->n_splits <= c->partial_cap;
 }
 
-/* The items of the step's plan: sequences, K/V heads, stretches of positions. A sequence's heads come
- * one after the other, so that a thread reads neighbouring memory. */
+/* Too few whole items for the threads. */
+static bool is_short_of_items(const struct cpu *c)
+{
+    int32_t positions = item_positions(&c->shape), whole = 0;
+    for (int32_t i = 0; i < c->plan->n_seqs; i++)
+        whole += (c->plan->seqs[i].n_rows + positions - 1) / positions;
+    return whole * c->shape.n_kv_heads < ITEMS_EACH * c->config.n_threads && c->n_splits > 1;
+}
+
+/* Sequences, K/V heads, stretches of positions. A sequence's heads come one after the other, so that a
+ * thread reads neighbouring memory. */
+static void add_seq_items(struct cpu *c, int32_t seq)
+{
+    const struct plan_seq *s = &c->plan->seqs[seq];
+    int32_t positions = item_positions(&c->shape);
+    for (int32_t g = 0; g < c->shape.n_kv_heads; g++) {
+        for (int32_t at = 0; at < s->n_rows; at += positions) {
+            int32_t n = s->n_rows - at < positions ? s->n_rows - at : positions;
+            const int32_t *rows = c->rows + s->first_row + at;
+            add_split_items(c,
+                            (struct cpu_item){.seq = seq, .kv_head = g, .rows = rows, .n_rows = n});
+        }
+    }
+}
+
+/* ---- splits that several sequences share ----------------------------------------------------------- */
+
+static bool is_decode(const struct plan *p)
+{
+    for (int32_t i = 0; i < p->n_seqs; i++)
+        if (p->seqs[i].n_rows != 1)
+            return false;
+    return true;
+}
+
+/* Both sequences see all of the split, in the same blocks. */
+static bool is_same_split(const struct cpu *c, int32_t a, int32_t b, int32_t split)
+{
+    const struct plan *p = c->plan;
+    int32_t end = (split + 1) * CPU_SPLIT, n = CPU_SPLIT / c->shape.block_size;
+    if (p->seqs[a].position + 1 < end || p->seqs[b].position + 1 < end)
+        return false;
+    const int32_t *blocks = p->tables + p->seqs[a].table_at + split * n;
+    return memcmp(blocks, p->tables + p->seqs[b].table_at + split * n,
+                  (size_t)n * sizeof *blocks) == 0;
+}
+
+/* leaders [S] of one split; true: some sequence has another one's. */
+static bool find_leaders(struct cpu *c, int32_t split)
+{
+    bool shared = false;
+    for (int32_t i = 0; i < c->plan->n_seqs; i++) {
+        int32_t leader = 0;
+        while (leader < i && (c->leaders[leader] != leader || !is_same_split(c, leader, i, split)))
+            leader++;
+        c->leaders[i] = leader;
+        shared |= leader < i;
+    }
+    return shared;
+}
+
+/* One item a K/V head for the sequences that follow `leader` in this split, itself included. */
+static void add_shared_items(struct cpu *c, int32_t leader, int32_t split)
+{
+    const struct plan *p = c->plan;
+    struct cpu_item item = {.seq = leader, .split = split, .rows = c->rows + c->n_rows};
+    for (int32_t i = leader; i < p->n_seqs; i++) {
+        if (c->leaders[i] != leader)
+            continue;
+        ASSERT(c->n_rows < c->rows_cap);
+        c->rows[c->n_rows++] = p->seqs[i].first_row;
+        item.n_rows++;
+    }
+    for (item.kv_head = 0; item.kv_head < c->shape.n_kv_heads; item.kv_head++)
+        add_item(c, item);
+}
+
+static void add_step_of_shared_items(struct cpu *c)
+{
+    const struct plan *p = c->plan;
+    c->n_rows = c->config.limits.max_rows;
+    for (int32_t split = 0; split < c->n_splits; split++) {
+        (void)find_leaders(c, split);
+        for (int32_t i = 0; i < p->n_seqs; i++)
+            if (c->leaders[i] == i && p->seqs[i].position >= split * CPU_SPLIT)
+                add_shared_items(c, i, split);
+    }
+}
+
+/* The items of the step's plan. Whoever shares anything shares the first split. */
 void cpu_attention_plan(struct cpu *c)
 {
     const struct plan *p = c->plan;
-    int32_t positions = item_positions(&c->shape);
     c->n_items = 0;
     c->total_work = 0;
-    c->is_split = choose_split(c);
-    for (int32_t i = 0; i < p->n_seqs; i++) {
-        const struct plan_seq *s = &p->seqs[i];
-        for (int32_t g = 0; g < c->shape.n_kv_heads; g++) {
-            for (int32_t at = 0; at < s->n_rows; at += positions) {
-                int32_t n = s->n_rows - at < positions ? s->n_rows - at : positions;
-                add_split_items(
-                    c, (struct cpu_item){
-                           .seq = i, .kv_head = g, .first_row = s->first_row + at, .n_rows = n});
-            }
-        }
+    bool fits = fit_partials(c);
+    if (fits && p->n_seqs <= SHARE_SEQS && is_decode(p) && find_leaders(c, 0)) {
+        c->is_split = true;
+        add_step_of_shared_items(c);
+        return;
     }
+    c->is_split = fits && is_short_of_items(c);
+    for (int32_t i = 0; i < p->n_seqs; i++)
+        add_seq_items(c, i);
 }
 
 /* ---- one item -------------------------------------------------------------------------------------- */
@@ -175,7 +270,7 @@ static void attend_tile(const struct attention_job *job, const struct cpu_item *
     struct state *to[CPU_TILE];
     a->n_rows = 0;
     for (; i < end; i++) {
-        int32_t row = item->first_row + i / group, r = a->n_rows;
+        int32_t row = item->rows[i / group], r = a->n_rows;
         int32_t n = c->plan->positions[row] + 1 - split * CPU_SPLIT;
         if (n <= 0)
             continue; /* none of this row's tokens lie here */
@@ -221,7 +316,7 @@ static void run_item(const struct attention_job *job, const struct cpu_item *ite
     for (int32_t split = 0; split <= last_position(c->plan, item) / CPU_SPLIT; split++)
         run_split(job, item, split, states);
     for (int32_t i = 0; i < item->n_rows * group; i++) {
-        int32_t row = item->first_row + i / group, head = item->kv_head * group + i % group;
+        int32_t row = item->rows[i / group], head = item->kv_head * group + i % group;
         const struct state *s = state_at(states, dim, i);
         size_t at = ((size_t)row * (size_t)c->shape.n_heads + (size_t)head) * (size_t)dim;
         c->kernel->finish(s->o, s->l, dim, c->attended + at);

@@ -32,10 +32,12 @@ struct weight {
     struct cpu_segment segments[CPU_MAX_PARTS];
 };
 
-/* A piece of attention that one thread does: query rows of one sequence against one K/V head. */
+/* A piece of attention that one thread does: query rows against one K/V head of one sequence's blocks,
+ * or of a split that several sequences share. */
 struct cpu_item {
-    int32_t seq, kv_head;
-    int32_t first_row, n_rows; /* rows of the plan */
+    int32_t seq, kv_head; /* whose table; of a shared split any one's */
+    const int32_t *rows;  /* [n_rows] rows of the plan, positions ascending; borrows c->rows */
+    int32_t n_rows;
     int32_t split;       /* only this split, result to the partials; -1: all, merged at once */
     int64_t work_before; /* tokens x rows of the items before it */
 };
@@ -75,9 +77,12 @@ struct cpu {
     struct cpu_item *items; /* [item_cap] owns */
     int32_t n_items, item_cap;
     int64_t total_work; /* tokens x rows of all items */
-    bool is_split;      /* items are splits */
-    int32_t n_splits;   /* of the longest sequence */
-    float *partials;    /* [T, H, n_splits][m, l, o [D]], at most partial_cap; owns */
+    int32_t *rows;      /* [max_rows] 0, 1, 2, ..., then the rows of shared splits; owns */
+    int32_t n_rows, rows_cap;
+    int32_t *leaders; /* [max_seqs] owns; the first sequence with the same split */
+    bool is_split;    /* items are splits */
+    int32_t n_splits; /* of the longest sequence */
+    float *partials;  /* [T, H, n_splits][m, l, o [D]], at most partial_cap; owns */
     int32_t partial_cap;
 };
 

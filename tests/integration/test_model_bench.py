@@ -68,6 +68,13 @@ def test_attention_is_timed_paged_and_contiguous(folder):
     assert done.returncode == 0 and "contiguous" in done.stdout and "2048" in done.stdout, done.stdout
 
 
+def test_sequences_may_share_their_context(folder):
+    done = run("--model", make_model(folder), "--backend", "cpu", "--threads", "1", "--repeat", "1", "--gen", "2",
+               "--prompt", "0", "--batch", "3", "--context", "272", "--share", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [t["test"] for t in json.loads(done.stdout)["tests"]] == ["tg2 x 3 @ 272"]
+
+
 def test_the_kv_type_is_told_and_halves_a_block(folder):
     model, block_bytes = make_model(folder), {}
     for kv_type in "bf16", "int8":

@@ -434,6 +434,116 @@ static void test_int8_attention_of_the_best_path_is_scalar_to_the_bit(void **sta
     same_attention(NULL, &all[3], 65);
 }
 
+/* ---- sequences that share blocks --------------------------------------------------------------------- */
+
+enum { SHARERS = 7, PREFIX = 512, TABLE = N_CONTEXT / 16 };
+
+struct sharing {
+    struct cpu *c;
+    struct plan *plan;
+    const struct geometry *g;
+    struct weight *w;
+    float *qkv, *out; /* [MAX_ROWS, width], [MAX_ROWS, H D] */
+    void *q, *act;
+    int32_t tables[SHARERS][TABLE], lengths[SHARERS];
+};
+
+/* The plan's rows, input by sequence and position, through layer 0 and a weight, to s->out. */
+static void sharing_step(struct sharing *s)
+{
+    const struct backend_ops *ops = s->c->base.ops;
+    size_t width = (size_t)(s->g->heads + 2 * s->g->kv_heads) * (size_t)s->g->dim;
+    plan_finish(s->plan);
+    for (int32_t i = 0; i < s->plan->n_rows; i++) {
+        struct rng r = rng_from((uint64_t)s->plan->ids[i] * 1000 + (uint64_t)s->plan->positions[i]);
+        fill(&r, s->qkv + (size_t)i * width, width, 2.f);
+    }
+    ops->step_begin(&s->c->base, s->plan);
+    ops->rope_kv_write(&s->c->base, 0, s->qkv, NULL, s->q);
+    ops->attention(&s->c->base, 0, s->q, s->act);
+    ops->matmul(&s->c->base, s->plan->n_rows, s->act, s->w, s->out);
+    ops->step_end(&s->c->base);
+}
+
+/* Sequences 0 to 4 share 512 tokens, two splits; 5 only the first 256; 6 nothing. The sequence's
+ * number is the id of its own tokens: 0 writes what is shared. */
+static void sharing_open(struct sharing *s, const struct geometry *g)
+{
+    const struct backend_ops *ops = &cpu_backend_ops;
+    int32_t inner = g->heads * g->dim, width = (g->heads + 2 * g->kv_heads) * g->dim, fresh = 0;
+    struct attention_shape shape = shape_of(g);
+    struct err err;
+    shape.n_blocks = SHARERS * TABLE;
+    *s = (struct sharing){.c = open_path(NULL, 2, g->block_size), .g = g};
+    assert_int_equal(ops->pool_open(&s->c->base, &shape, &err), 0);
+    s->plan = plan_new(&s->c->config.limits);
+    struct tensor t = random_tensor(TENSOR_F32, inner, inner, 31);
+    s->w = pack(s->c, &t, 1, WEIGHT_PLAIN);
+    xfree((void *)(uintptr_t)t.data);
+    s->qkv = xmalloc((size_t)MAX_ROWS * (size_t)width * sizeof *s->qkv);
+    s->out = xmalloc((size_t)MAX_ROWS * (size_t)inner * sizeof *s->out);
+    s->q = ops->alloc(&s->c->base, ops->q_bytes(&s->c->base, MAX_ROWS));
+    s->act = ops->alloc(&s->c->base, ops->act_bytes(&s->c->base, MAX_ROWS, inner));
+    for (int32_t i = 0; i < SHARERS; i++) {
+        int32_t ids[N_CONTEXT], shared = i == 6 ? 0 : i == 5 ? 256 : i > 0 ? PREFIX : 0;
+        s->lengths[i] = PREFIX + 13 * i + 1;
+        for (int32_t k = 0; k < N_CONTEXT; k++)
+            ids[k] = i;
+        for (int32_t k = 0; k < N_CONTEXT / g->block_size; k++)
+            s->tables[i][k] = k < shared / g->block_size ? s->tables[0][k] : fresh++;
+        plan_clear(s->plan);
+        plan_add_seq(s->plan, shared, ids, s->lengths[i] - shared, s->tables[i],
+                     N_CONTEXT / g->block_size);
+        sharing_step(s);
+    }
+}
+
+static void sharing_close(struct sharing *s)
+{
+    s->c->base.ops->free(&s->c->base, s->q);
+    s->c->base.ops->free(&s->c->base, s->act);
+    cpu_unpack(&s->c->base, s->w);
+    plan_free(s->plan);
+    xfree(s->qkv);
+    xfree(s->out);
+    close_path(s->c);
+}
+
+static void decode_together(const struct geometry *g)
+{
+    struct sharing s;
+    size_t inner = (size_t)(g->heads * g->dim);
+    float *alone = xmalloc(SHARERS * inner * sizeof *alone);
+    sharing_open(&s, g);
+    for (int32_t n = 1; n <= SHARERS; n += SHARERS - 1) { /* one by one, then all */
+        for (int32_t i = 0; i < SHARERS; i++) {
+            if (n == 1 || i == 0)
+                plan_clear(s.plan);
+            plan_add_seq(s.plan, s.lengths[i], &i, 1, s.tables[i], N_CONTEXT / g->block_size);
+            if (n > 1 && i < SHARERS - 1)
+                continue;
+            sharing_step(&s);
+            if (n == 1)
+                memcpy(alone + (size_t)i * inner, s.out, inner * sizeof *alone);
+        }
+    }
+    /* first split: 0 to 5 in one item, 6; second: 0 to 4, 5, 6; third: everyone's own */
+    assert_int_equal(s.c->n_items, (2 + 3 + SHARERS) * g->kv_heads);
+    assert_memory_equal(alone, s.out, SHARERS * inner * sizeof *alone);
+    sharing_close(&s);
+    xfree(alone);
+}
+
+static void test_sequences_over_one_prefix_get_what_each_gets_alone(void **state)
+{
+    (void)state;
+    const struct geometry all[] = {smol, as_int8(smol), wide, as_int8(odd)};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        decode_together(&all[i]);
+}
+
+/* ---- int8 -------------------------------------------------------------------------------------------- */
+
 /* What a client could send to a model that blows up: no scale, code or weight leaves its range. */
 static void test_int8_takes_zeros_infinities_and_extremes(void **state)
 {
@@ -549,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_attention_does_not_depend_on_chunks_or_threads),
         cmocka_unit_test(test_attention_of_the_best_path_is_scalar_to_the_bit),
         cmocka_unit_test(test_int8_attention_of_the_best_path_is_scalar_to_the_bit),
+        cmocka_unit_test(test_sequences_over_one_prefix_get_what_each_gets_alone),
         cmocka_unit_test(test_int8_takes_zeros_infinities_and_extremes),
         cmocka_unit_test(test_choose_gives_the_same_on_every_path),
         cmocka_unit_test(test_wrong_requests_are_refused_with_a_reason),
