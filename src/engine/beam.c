@@ -13,8 +13,8 @@
  * The branches form a tree over blocks. A branch with several continuations keeps the first in its
  * place; the others take its table in the place of branches that have none, whose blocks go back. The
  * block that is being filled is copied when one of them writes, as in any group. Nothing is told
- * before the end: outputs are made then, from ids. Until then only `check` knows text, and only if
- * there are stop strings.
+ * before the end: outputs are made then, from ids. Until then a branch knows of its text only what it
+ * ends with of each stop string.
  *
  * Preempted beams are computed again up to their last ids, then all decode in one step: scores live
  * in the sums, nothing is drawn twice. Main thread only. */
@@ -46,8 +46,15 @@ int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options
     return options->logprobs && options->n_logprobs > n ? options->n_logprobs : n;
 }
 
+/* What the text of a branch ends with of each stop string. */
+static int32_t *matched_of(const struct beam *b, int32_t branch)
+{
+    return b->matched + (ptrdiff_t)branch * b->check.n_stops;
+}
+
+/* carry: bytes of an unfinished character before the answers. */
 struct beam *beam_new(const struct tokenizer *t, const struct gen_options *options,
-                      int32_t n_prompt, int32_t n_context)
+                      struct bytes carry, int32_t n_prompt, int32_t n_context)
 {
     struct beam *b = xcalloc(1, sizeof *b);
     size_t width = (size_t)options->n_branches;
@@ -64,7 +71,10 @@ struct beam *beam_new(const struct tokenizer *t, const struct gen_options *optio
     b->answers = xcalloc(width + 1, sizeof *b->answers);
     b->next = xcalloc(width, sizeof *b->next);
     b->candidates = xcalloc(width * (size_t)b->n_candidates, sizeof *b->candidates);
-    output_init(&b->check, t, options, BYTES(""), n_prompt, n_context);
+    output_init(&b->check, t, options, carry, n_prompt, n_context);
+    b->matched = xcalloc((width + 1) * (size_t)options->n_stops + 1, sizeof *b->matched);
+    for (int32_t i = 0; i < b->width; i++)
+        output_begin_stops(&b->check, matched_of(b, i));
     return b;
 }
 
@@ -83,6 +93,7 @@ void beam_free(struct beam *b)
     while (b->n_answers > 0)
         drop_worst(b);
     output_free(&b->check);
+    xfree(b->matched);
     xfree(b->sums);
     xfree((void *)b->best);
     xfree(b->answers);
@@ -171,19 +182,16 @@ static void add_answer(struct beam *b, const struct seq *q, const struct beam_ca
 /* How a branch would stand with this id: an answer by a stop string, at its length, or going on. */
 static enum gen_finish try_id(struct gen *g, const struct seq *q, int32_t id)
 {
-    struct output *o = &g->beam->check;
-    int32_t n = q->n_ids - g->n_prompt;
-    enum gen_finish finish = GEN_NONE;
+    struct beam *b = g->beam;
+    struct output *o = &b->check;
+    int32_t *trial = matched_of(b, b->width);
 
-    if (o->n_stops > 0) {
-        output_reset(o);
-        for (int32_t i = 0; i < n; i++)
-            (void)output_accept(o, q->ids[g->n_prompt + i]);
-        finish = output_accept(o, id);
-    } else if (n + 1 >= o->max_ids || q->n_ids + 1 >= o->n_context) {
-        finish = GEN_LENGTH;
-    }
-    return finish;
+    memcpy(trial, matched_of(b, q->branch), (size_t)o->n_stops * sizeof *trial);
+    if (output_accept_stops(o, id, trial))
+        return GEN_STOP;
+    if (q->n_ids - g->n_prompt + 1 >= o->max_ids || q->n_ids + 1 >= o->n_context)
+        return GEN_LENGTH;
+    return GEN_NONE;
 }
 
 /* Walks the order: answers are kept, b->next [returned] go on. */
@@ -214,10 +222,13 @@ static int32_t walk(struct gen *g, int32_t n)
 static void take_place(struct cache *c, struct seq *q, const struct seq *from)
 {
     size_t n_generated = (size_t)(from->n_ids - from->gen->n_prompt);
+    const struct beam *b = q->gen->beam;
 
     cache_share(c, &from->table, &q->table);
     memcpy(q->ids, from->ids, (size_t)from->n_ids * sizeof *q->ids);
     q->n_ids = from->n_ids;
+    memcpy(matched_of(b, q->branch), matched_of(b, from->branch),
+           (size_t)b->check.n_stops * sizeof *b->matched);
     if (PLANTED(BEAM_STALE))
         q->ids[q->n_ids - 1] = q->ids[0];
     if (q->logprobs)
@@ -263,6 +274,7 @@ static void assign(struct gen *g, struct cache *c)
             put_row(b, &b->next[i],
                     q->logprobs + (size_t)(q->n_ids - g->n_prompt) * ((size_t)q->n_best + 1));
         q->ids[q->n_ids++] = b->next[i].id;
+        (void)output_accept_stops(&b->check, b->next[i].id, matched_of(b, place[i])); /* none */
         sampler_count(&q->sampler, b->next[i].id);
         if (!PLANTED(BEAM_SUMS) || place[i] == i)
             b->sums[place[i]] = b->next[i].sum;

@@ -13,7 +13,7 @@ struct seq;
 
 /* An answer that is complete. */
 struct beam_answer {
-    int32_t *ids; /* [n] owns; generated, without the end-of-text id */
+    int32_t *ids;            /* [n] owns; generated, without the end-of-text id */
     struct chosen *logprobs; /* [n, 1 + n_logprobs] owns; of those ids; NULL: nobody asked */
     int32_t n;
     double score; /* sum of log-probabilities / length^penalty; the end-of-text id counts in both */
@@ -39,11 +39,13 @@ struct beam {
     struct beam_answer *answers; /* [n_answers of width] owns; best first */
     int32_t n_answers;
     struct beam_candidate *candidates, *next; /* [width * n_candidates], [width] own */
-    struct output check; /* stop strings of a continuation are looked for in it */
+    struct output check;                      /* stop strings and limits of every continuation */
+    int32_t *matched; /* [width + 1, n_stops] owns; of them what the text of each branch ends with;
+                            the last row is for trying */
 };
 
 struct beam *beam_new(const struct tokenizer *t, const struct gen_options *options,
-                      int32_t n_prompt, int32_t n_context);
+                      struct bytes carry, int32_t n_prompt, int32_t n_context);
 void beam_free(struct beam *b);
 int32_t beam_n_candidates(const struct tokenizer *t, int32_t width);
 int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options);

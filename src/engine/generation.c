@@ -119,7 +119,7 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     if (!options->starts || !options->starts[0].is_over) /* told with the end of branch 0 */
         fits = prompt_init(&g->prompt_rows, options, ids, n_prompt);
     if (options->beam)
-        g->beam = beam_new(t, options, n_prompt, n_context);
+        g->beam = beam_new(t, options, carry, n_prompt, n_context);
     ASSERT(!g->beam || (n_resumed == 0 && !options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
     for (int32_t i = 0; fits && i < g->n_seqs; i++) {
         int32_t from = PLANTED(START_FIRST) ? 0 : i;

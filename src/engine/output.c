@@ -225,6 +225,26 @@ enum gen_finish output_accept(struct output *o, int32_t id)
     return GEN_NONE;
 }
 
+/* Nothing was accepted yet. */
+void output_begin_stops(const struct output *o, int32_t *matched)
+{
+    for (int32_t i = 0; i < o->n_stops; i++)
+        matched[i] = o->stops[i].n_matched;
+}
+
+bool output_accept_stops(struct output *o, int32_t id, int32_t *matched)
+{
+    struct bytes token = tokenizer_token(o->tokenizer, id);
+    bool is_complete = false;
+
+    for (int32_t i = 0; i < o->n_stops; i++)
+        o->stops[i].n_matched = matched[i];
+    for (size_t i = 0; o->n_stops > 0 && i < token.len && !is_complete; i++)
+        is_complete = stops_step(o, token.data[i]) != NULL;
+    output_begin_stops(o, matched);
+    return is_complete;
+}
+
 /* As it was before the first id; nothing was delivered. */
 void output_reset(struct output *o)
 {

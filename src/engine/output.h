@@ -43,6 +43,11 @@ void output_init(struct output *o, const struct tokenizer *t, const struct gen_o
 void output_free(struct output *o);
 
 enum gen_finish output_accept(struct output *o, int32_t id);
+/* The same for a search that has many texts in work: only whether the id completes a stop string.
+ * matched [n_stops] is the text's, as n_matched above: output_begin_stops sets it to that of the
+ * carried bytes. */
+void output_begin_stops(const struct output *o, int32_t *matched);
+bool output_accept_stops(struct output *o, int32_t id, int32_t *matched);
 void output_skip(struct output *o);
 void output_reset(struct output *o);
 bool output_take(struct output *o, bool is_over, struct gen_output *portion);

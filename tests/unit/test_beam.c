@@ -44,6 +44,20 @@ static void keep(struct line *done, int32_t *n_done, int32_t width, struct line 
         --*n_done;
 }
 
+/* Bytes, an id each, of the stop string that the line ends with; 0: none. */
+static int32_t stop_behind(const struct line *l, const struct gen_options *o)
+{
+    for (int32_t i = 0; i < o->n_stops; i++) {
+        int32_t n = (int32_t)o->stops[i].len, n_equal = 0;
+        while (n_equal < n && n_equal < l->n &&
+               l->ids[l->n - 1 - n_equal] == o->stops[i].data[n - 1 - n_equal])
+            n_equal++;
+        if (n_equal == n)
+            return n;
+    }
+    return 0;
+}
+
 /* done [returned, at most width], best first. */
 static int32_t plain_search(const struct fake_runner *r, const int32_t *prompt, int32_t n_prompt,
                             const struct gen_options *o, struct line *done)
@@ -85,8 +99,9 @@ static int32_t plain_search(const struct fake_runner *r, const int32_t *prompt, 
                 continue;
             }
             l.ids[l.n++] = all[i].id;
-            if (o->n_stops > 0 && all[i].id == o->stops[0].data[0]) {
-                l.n--; /* cut out */
+            int32_t n_stop = stop_behind(&l, o);
+            if (n_stop > 0) {
+                l.n -= n_stop; /* cut out */
                 if (i < width)
                     keep(done, &n_done, width, l);
                 continue;
@@ -117,6 +132,7 @@ struct search {
     struct line got[MAX_WIDTH];
     int32_t n_ends, n_prompt, prompt[1000];
     struct gen_options options;
+    struct bytes carry;
 };
 
 static void no_output(void *owner, const struct gen_output *output)
@@ -176,7 +192,7 @@ static void search_submit(struct search *s, struct world *w, int32_t n_prompt, i
     s->options.n_branches = width;
     s->options.beam = true;
     fill_prompt(s->prompt, n_prompt, kind);
-    if (engine_submit(w->engine, &w->ns, s->prompt, n_prompt, 0, BYTES(""), &s->options,
+    if (engine_submit(w->engine, &w->ns, s->prompt, n_prompt, 0, s->carry, &s->options,
                       &search_events, s, &s->gen, &err) != SUBMIT_OK)
         fail_msg("%s", err.text);
     world_audit(w);
@@ -244,6 +260,70 @@ static void test_stop_string_makes_an_answer(void **state)
     search_submit(&s, w, 45, 3, 4, 40);
     drain(w);
     check_search(&s);
+    world_free(w);
+}
+
+/* Strings of three ids that some answer has when nothing stops it: a branch carries two of them along
+ * into the place of another. */
+static void test_stop_strings_are_found_in_beams_that_change_their_places(void **state)
+{
+    (void)state;
+    enum { N_STOPS = 8, FROM = 5 };
+    int32_t n_stopped = 0;
+
+    for (int32_t kind = 0; kind < 20; kind++) {
+        static struct search s;
+        static char texts[N_STOPS][3];
+        struct bytes stops[N_STOPS];
+        int32_t width = 2 + kind % 5;
+        for (int32_t n_stops = 0; n_stops <= N_STOPS; n_stops += N_STOPS) {
+            struct world *w = beam_world(small_shape);
+            w->runner->end_id = -1;
+            s.options = gen_options_default();
+            s.options.stops = stops;
+            s.options.n_stops = n_stops;
+            s.options.length_penalty = 0; /* so that short answers count, too */
+            search_submit(&s, w, 45, kind, width, 30);
+            drain(w);
+            check_search(&s);
+            for (int32_t i = 0; n_stops == 0 && i < N_STOPS; i++) {
+                for (int32_t k = 0; k < 3; k++)
+                    texts[i][k] = (char)s.got[i % width].ids[FROM + 2 * i + k];
+                stops[i] = (struct bytes){texts[i], 3};
+            }
+            for (int32_t i = 0; i < width; i++)
+                n_stopped += s.got[i].finish == GEN_STOP;
+            world_free(w);
+        }
+    }
+    assert_true(n_stopped > 20);
+}
+
+/* The answer goes on inside a character, and with its first id that is a stop string. */
+static void test_stop_string_may_begin_with_carried_bytes(void **state)
+{
+    (void)state;
+    enum { WIDTH = 4, N_STOPS = 64 };
+    static struct search s = {.carry = {"\xc3", 1}};
+    static char texts[N_STOPS][2];
+    struct bytes stops[N_STOPS];
+    struct world *w = beam_world(small_shape);
+
+    for (int32_t i = 0; i < N_STOPS; i++) {
+        texts[i][0] = '\xc3';
+        texts[i][1] = (char)('@' + i); /* every letter */
+        stops[i] = (struct bytes){texts[i], 2};
+    }
+    s.options = gen_options_default();
+    s.options.stops = stops;
+    s.options.n_stops = N_STOPS;
+    search_submit(&s, w, 45, 3, WIDTH, 40);
+    drain(w);
+    assert_int_equal(s.n_ends, WIDTH);
+    for (int32_t i = 0; i < WIDTH; i++) {
+        assert_int_equal(s.got[i].n, 0);
+        assert_int_equal(s.got[i].finish, GEN_STOP);
+    }
     world_free(w);
 }
 
@@ -395,6 +475,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_a_plain_search_at_every_width_and_penalty),
         cmocka_unit_test(test_stop_string_makes_an_answer),
+        cmocka_unit_test(test_stop_strings_are_found_in_beams_that_change_their_places),
+        cmocka_unit_test(test_stop_string_may_begin_with_carried_bytes),
         cmocka_unit_test(test_dropped_beams_free_what_only_they_used),
         cmocka_unit_test(test_beams_come_back_from_preemption_in_both_modes),
         cmocka_unit_test(test_cancel_tells_the_best_so_far_first),
