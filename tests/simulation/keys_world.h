@@ -83,6 +83,14 @@ int32_t keys_waiting(const struct keys_world *k, const struct plain_gen *gen);
 
 struct key *keys_raw(struct keys_world *k, int32_t i); /* unborn and expired ones too */
 
+/* The key that an operation names; name: its name. */
+struct plain_key *keys_target(struct keys_world *k, const struct op *op, char name[8]);
+void keys_expect(struct keys_world *k, const char *what, int64_t got, int64_t expected);
+
+/* keys_fork.c */
+void keys_apply_fork(struct keys_world *k, const struct op *op);
+void keys_apply_read(struct keys_world *k, const struct op *op);
+
 /* keys_plain.c */
 /* out [KEY_TEXT] <- the text without its padding; its length. */
 int32_t plain_strip(struct bytes text, char *out);
