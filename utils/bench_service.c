@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -191,6 +192,13 @@ static int64_t count_tokens(const struct service *s)
     return n;
 }
 
+static double cpu_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* cannot fail: it is ours */
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
 static void turn(struct service *s)
 {
     struct pollfd wait = {.fd = s->runner->fd, .events = POLLIN};
@@ -203,7 +211,7 @@ static void turn(struct service *s)
 /* The whole load; what is measured of it ends up in the result. */
 static int run_load(struct service *s, struct service_result *result, int round, struct err *err)
 {
-    double us = 0, batch_us = 0, useful_us = 0;
+    double us = 0, batch_us = 0, useful_us = 0, cpu_before_us = 0, cpu_made_us = 0;
     uint64_t n_before = 0, n_made = 0;
     struct engine_stats stats;
     bool is_measured = false, is_over = false;
@@ -221,9 +229,11 @@ static int run_load(struct service *s, struct service_result *result, int round,
             batch_us += step_us * stats.running;
             useful_us += step_us * (double)count_tokens(s);
             n_made = stats.generated_tokens - n_before;
+            cpu_made_us = cpu_us() - cpu_before_us;
         } else if (!is_measured && s->next - s->n_inside >= s->load.n / 4) {
             is_measured = true;
             n_before = stats.generated_tokens;
+            cpu_before_us = cpu_us();
         }
     } while (!engine_is_idle(s->engine) || s->next < s->load.n);
     if (us == 0)
@@ -232,6 +242,7 @@ static int run_load(struct service *s, struct service_result *result, int round,
                        "them are needed (--service)",
                        result->policy, s->load.n);
     result->tokens_per_s[round] = (double)n_made * 1e6 / us;
+    result->per_cpu_s[round] = (double)n_made * 1e6 / cpu_made_us;
     result->batch = batch_us / us;
     result->useful = useful_us / us / s->n_slots;
     result->preemptions = (int64_t)stats.preemptions;
@@ -284,8 +295,10 @@ int service_measure(const struct service_options *o, struct service_report *repo
     for (int round = 0; round < o->rounds && rc == 0; round++)
         for (int k = 0; k < SIM_N_POLICIES && rc == 0; k++)
             rc = run_policy(&s, sim_policies[k], &report->results[k], round, err);
-    for (int k = 0; k < SIM_N_POLICIES; k++)
+    for (int k = 0; k < SIM_N_POLICIES; k++) {
         qsort(report->results[k].tokens_per_s, (size_t)o->rounds, sizeof(double), by_value);
+        qsort(report->results[k].per_cpu_s, (size_t)o->rounds, sizeof(double), by_value);
+    }
     close_service(&s);
     return rc;
 }
@@ -299,17 +312,19 @@ void service_print(const struct service_options *o, const struct service_report 
 {
     const struct service_result *paged = &report->results[SIM_N_POLICIES - 1];
     double best = median(paged->tokens_per_s, o->rounds);
+    double best_per_cpu = median(paged->per_cpu_s, o->rounds);
 
     printf("device  %s\nload    %d requests of %.0f + %.0f tokens, %d slots, context %d\n\n",
            report->device, report->n_requests, report->prompt_mean, report->output_mean,
            report->n_slots, report->n_context);
-    printf("%-12s %10s %10s %10s %12s %10s %10s\n", "policy", "tokens/s", "slowest", "batch",
-           "useful K/V %", "preempted", "paged over");
+    printf("%-12s %10s %10s %10s %12s %10s %10s %14s %10s\n", "policy", "tokens/s", "slowest",
+           "batch", "useful K/V %", "preempted", "paged over", "tokens/CPU s", "paged over");
     for (int k = 0; k < SIM_N_POLICIES; k++) {
         const struct service_result *r = &report->results[k];
         double middle = median(r->tokens_per_s, o->rounds);
-        printf("%-12s %10.1f %10.1f %10.2f %12.1f %10lld %10.2f\n", r->policy, middle,
+        double per_cpu = median(r->per_cpu_s, o->rounds);
+        printf("%-12s %10.1f %10.1f %10.2f %12.1f %10lld %10.2f %14.1f %10.2f\n", r->policy, middle,
                r->tokens_per_s[0], r->batch, 100 * r->useful, (long long)r->preemptions,
-               best / middle);
+               best / middle, per_cpu, best_per_cpu / per_cpu);
     }
 }

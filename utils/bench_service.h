@@ -20,7 +20,9 @@ enum { SERVICE_MAX_ROUNDS = 100 };
 struct service_result {
     const char *policy;
     double tokens_per_s[SERVICE_MAX_ROUNDS]; /* [rounds] generated, sorted */
-    double batch, useful;                    /* means of the last round: running requests; part of
+    double per_cpu_s[SERVICE_MAX_ROUNDS]; /* the same of the process's CPU time: for machines that
+                                                others use, too, and one thread, which never spins */
+    double batch, useful;                 /* means of the last round: running requests; part of
                                                 the slots that hold their tokens */
     int64_t preemptions;
 };
