@@ -1,4 +1,4 @@
-# common.sh - what quickstart and check share: paths, progress, packages, build. Sourced by both.
+# common.sh - what quickstart and check share: paths, progress, packages, build, tests. Sourced by both.
 # shellcheck shell=bash
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -92,4 +92,45 @@ fetch_model() {
 make_tiny_model() {
     mkdir -p "$top/models"
     "$1/kvasir-mkmodel" --out "$top/models/tiny.gguf"
+}
+
+# ---- tests ----------------------------------------------------------------------------------------
+
+# What all calls of run_tests found.
+passed=0 failed=0 skipped=0
+
+# tests_of DIR PATTERN: the tests of a configured build whose names match (grep -E), all in one line.
+tests_of() {
+    printf 'print-tests: ; @echo $(TESTS)\n' | make -s -C "$1" -f Makefile -f - print-tests |
+        tr ' ' '\n' | grep -E "$2" | tr '\n' ' '
+}
+
+# count LOG NAME: automake counts every TAP line; a program that died counts as ERROR.
+count() {
+    sed -n "s/^# $2: *\([0-9]*\)\$/\1/p" "$1" | tail -n 1
+}
+
+# run_tests DIR [TEST ...]: builds and runs them, all without names, and prints what did not pass.
+run_tests() {
+    local directory=$1 log="$1/check.log" status=0 bad
+    shift
+    make -C "$directory" -j2 check ${1:+"TESTS=$*"} >"$log" 2>&1 || status=$?
+    grep -E '^(PASS|FAIL|XFAIL|XPASS|ERROR|SKIP): ' "$log" | grep -v '^PASS' || true
+    if [ -z "$(count "$log" PASS)" ]; then
+        tail -n 40 "$log"
+        failed=$((failed + 1))
+        return 0
+    fi
+    bad=$(($(count "$log" FAIL) + $(count "$log" ERROR) + $(count "$log" XPASS)))
+    [ "$bad" -gt 0 ] || [ "$status" = 0 ] || bad=1
+    passed=$((passed + $(count "$log" PASS)))
+    failed=$((failed + bad))
+    skipped=$((skipped + $(count "$log" SKIP)))
+    if [ "$bad" -gt 0 ]; then
+        say "the logs of what failed"
+        grep -lE '^(not ok|Bail out)' "$directory"/tests/*/*.log 2>/dev/null | while read -r file; do
+            printf -- '--- %s\n' "$file"
+            grep -vE '^ok ' "$file" | tail -n 40
+        done
+    fi
 }

@@ -219,14 +219,14 @@ def free_port():
 
 
 def model_path(name):
-    """A model under models/ or where KVASIR_MODEL says; Skip when it is not there."""
-    candidates = [os.path.join(SOURCE, "models", name)]
-    if name.startswith("SmolLM2") and os.environ.get("KVASIR_MODEL"):
-        candidates.insert(0, os.environ["KVASIR_MODEL"])
-    for path in candidates:
-        if os.path.exists(path):
-            return path
-    raise Skip(f"models/{name} is not there")
+    """A model under models/; KVASIR_MODEL names another file for the real one. Skip when it is not
+    there."""
+    path = os.path.join(SOURCE, "models", name)
+    if name.startswith("SmolLM2"):
+        path = os.environ.get("KVASIR_MODEL") or path
+    if os.path.exists(path):
+        return path
+    raise Skip(f"{os.path.relpath(path, SOURCE)} is not there")
 
 
 REAL_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
