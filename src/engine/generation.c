@@ -163,6 +163,13 @@ bool gen_is_fresh(const struct gen *g)
     return true;
 }
 
+/* Where a branch stands: of a running beam the branch-th best. */
+int32_t gen_place_of(const struct gen *g, int32_t branch)
+{
+    ASSERT(branch >= 0 && branch < g->n_seqs);
+    return g->beam && g->n_live > 0 ? beam_at(g, branch)->branch : branch;
+}
+
 /* Has rows in the step that is being made. */
 bool gen_is_planned(const struct gen *g)
 {

@@ -88,6 +88,7 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
 void gen_free(struct gen *g);
 bool gen_is_fresh(const struct gen *g);
 bool gen_is_planned(const struct gen *g);
+int32_t gen_place_of(const struct gen *g, int32_t branch);
 void seq_accept(struct seq *q, int32_t id);
 void seq_note_logprobs(struct seq *q, const struct chosen *id, const struct chosen *best);
 void seq_finish_with(struct seq *q, enum gen_finish finish, const char *error);
