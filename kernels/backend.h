@@ -116,15 +116,17 @@ struct backend_ops {
     size_t (*q_bytes)(struct backend *b, int32_t rows);
     /* q over the pool, causal -> out: act [T, H * D] */
     void (*attention)(struct backend *b, int32_t layer, const void *q, void *out);
-    /* gate_up: output of a WEIGHT_GATE_UP matmul [rows, 2F] -> out: act of silu(gate) * up [rows, F] */
+    /* gate_up: output of a WEIGHT_GATE_UP matmul [rows, 2F] -> out: act of silu(gate) * up
+     * [rows, F] */
     void (*act)(struct backend *b, int32_t rows, int32_t f, const float *gate_up, void *out);
     /* x [T, C], delta [T, C] -> out_x [R, C], out_delta [R, C]: the rows of the plan's samples */
     void (*gather)(struct backend *b, int32_t c, const float *x, const float *delta, float *out_x,
                    float *out_delta);
-    /* logits [R, V] -> chosen [R + n_best] on the host, valid after sync: an id for each sample, then
-     * the best ids of all samples that want some (id -1: there are no more). Order: bias, repeat, presence,
-     * frequency; greedy, or temperature, top-k, top-p, min-p, draw. Exact over the vocabulary. A sample
-     * whose id is given draws nothing: that id, with its log-probability. */
+    /* logits [R, V] -> chosen [R + n_best] on the host, valid after sync: an id for each sample,
+     * then the best ids of all samples that want some (id -1: there are no more). Order: bias,
+     * repeat, presence, frequency; greedy, or temperature, top-k, top-p, min-p, draw. Exact over
+     * the vocabulary. A sample whose id is given draws nothing: that id, with its
+     * log-probability. */
     void (*choose)(struct backend *b, const float *logits, struct chosen *out);
     void (*step_end)(struct backend *b);
     int (*sync)(struct backend *b,

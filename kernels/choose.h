@@ -1,8 +1,9 @@
 /* choose.h - which id comes next, given one row of logits: plain C, exact over the vocabulary.
  *
  * The order is backend.h's: bias, repeat, presence, frequency; then greedy, or temperature, top-k,
- * top-p, min-p, draw. The passes over a whole row (largest value, sum of exponentials, next
- * value above a bound) come from the caller, so that a backend may run them as fast as it can; what follows is small. */
+ * top-p, min-p, draw. The passes over a whole row (largest value, sum of exponentials, next value
+ * above a bound) come from the caller, so that a backend may run them as fast as it can; what
+ * follows is small. */
 #ifndef KERNELS_CHOOSE_H
 #define KERNELS_CHOOSE_H
 

@@ -37,7 +37,7 @@ struct plan_seq {
 
 /* How the next token after `row` is chosen. Every array is a range of the plan's pools. */
 struct plan_sample {
-    int32_t row;      /* the last of its sequence; any row when its id is given, or logits are measured */
+    int32_t row;      /* the last of its sequence; any when its id is given or logits are measured */
     int32_t position; /* of the token to be drawn = number of ids before it */
     uint64_t seed;
     int32_t branch;
@@ -49,7 +49,7 @@ struct plan_sample {
     int32_t recent_at, n_recent; /* plan->recent: the last PLAN_RECENT ids, duplicates kept */
     int32_t counts_at, n_counts; /* plan->counts: distinct ids this generation made, with counts */
     int32_t bias_at, n_bias;     /* plan->bias: added to the logit; -INFINITY bans an id */
-    int32_t best_at, n_best;     /* chosen[n_samples + best_at ..]: that many best ids are wanted too */
+    int32_t best_at, n_best;     /* chosen[n_samples + best_at ..]: so many best ids are wanted too */
     bool best_adjusted;          /* best with bias and penalties; else by the raw logits */
     bool is_given;               /* nothing is drawn: `id` is told with its log-probability */
     int32_t id;

@@ -36,7 +36,8 @@ struct weight {
  * or of a split that several sequences share. */
 struct cpu_item {
     int32_t seq, kv_head; /* whose table; of a shared split any one's */
-    const int32_t *rows;  /* [n_rows] rows of the plan, positions ascending; borrows c->rows */
+    const int32_t *rows;  /* [n_rows] rows of the plan; the last sees the most of the blocks, of a
+                             shared split all see all; borrows c->rows */
     int32_t n_rows;
     int32_t split;       /* only this split, result to the partials; -1: all, merged at once */
     int64_t work_before; /* tokens x rows of the items before it */

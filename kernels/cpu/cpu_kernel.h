@@ -74,8 +74,8 @@ struct cpu_matmul {
 struct cpu_attend {
     int32_t n_rows, head_dim;
     float c; /* scale * log2(e) */
-    /* bf16: [D]. int8: [D/4 quads][2] words of two int16, dimensions (0, 2) and (1, 3) of the quad; then
-     * an f32, what a code of 1 stands for. */
+    /* bf16: [D]. int8: [D/4 quads][2] words of two int16, dimensions (0, 2) and (1, 3) of the quad;
+     * then an f32, what a code of 1 stands for. */
     const uint16_t *q[CPU_TILE];
     int32_t n[CPU_TILE]; /* tokens of this split that the row sees, 1..256, ascending */
     const uint8_t *k[CPU_SPLIT / CPU_PAGE]; /* pages, laid out as cpu_kv.c says */

@@ -327,7 +327,8 @@ static void rope_work(void *arg, int thread, int n_threads)
         rope_row(job, t, job->c->threads[thread].row);
 }
 
-/* qkv [T, (H + 2G) D] + bias -> q [T, H] rows of the attend's form, rotated; K and V to the slots of the rows. */
+/* qkv [T, (H + 2G) D] + bias -> q [T, H] rows of the attend's form, rotated; K and V to the slots of
+ * the rows. */
 void cpu_rope_kv_write(struct backend *b, int32_t layer, const float *qkv, const float *bias,
                        void *q)
 {

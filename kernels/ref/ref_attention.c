@@ -206,7 +206,8 @@ static void round_bf16(float *x, int32_t n)
         x[i] = bf16_to_float(bf16_from_float(x[i]));
 }
 
-/* One scale for the n values, a bf16 that maps the largest to 127 at most. Below 2^-100 all are zero. */
+/* One scale for the n values, a bf16 that maps the largest to 127 at most. Below 2^-100 all are
+ * zero. */
 static void round_int8(float *x, int32_t n)
 {
     float most = 0;

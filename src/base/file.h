@@ -14,7 +14,8 @@ struct file_map {
 int file_map_open(const char *path, struct file_map *map, struct err *err);
 void file_map_close(struct file_map *map);
 int file_read(const char *path, size_t max_bytes, struct str *out, struct err *err);
-/* Opened for writing at its end, made when it is not there. The descriptor is the caller's; -1: err. */
+/* Opened for writing at its end, made when it is not there. The descriptor is the caller's; -1:
+ * err. */
 int file_open_append(const char *path, struct err *err);
 /* Writes a temporary file beside path, syncs it, renames it over path, syncs the directory. A
  * file that was there keeps its mode. On an error path is untouched (but when only the directory

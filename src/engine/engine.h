@@ -161,8 +161,9 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
 int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt);
 /* The same for each of n_branches; 0 also when so many can never run at once. */
 int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_branches);
-/* Ends all its branches now, queued or running, and calls output for what was held back, then end. One that has
- * ended already and whose end is still to be told keeps its own finish; it is told now. */
+/* Ends all its branches now, queued or running, and calls output for what was held back, then end.
+ * One that has ended already and whose end is still to be told keeps its own finish; it is told
+ * now. */
 void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish);
 /* FORK of a running source: its half-filled block becomes findable, that of branch 0 or of any
  * other; of a beam that of the branch-th best. Takes no reference. */

@@ -9,18 +9,19 @@
  *                  prompts    what is left of the budget, shared in whole blocks
  *
  * Admission takes blocks for all known ids and looks at one token more of each branch, and leaves
- * RESERVE blocks for each branch that runs: the last ones admitted would otherwise be thrown out again at the
- * next block border, and their prompts computed twice. Whoever waited for a promise is let in
- * without the reserve: those who came later filled the pool meanwhile, and what it needs is mostly
- * there.
+ * RESERVE blocks for each branch that runs: the last ones admitted would otherwise be thrown out
+ * again at the next block border, and their prompts computed twice. Whoever waited for a promise is
+ * let in without the reserve: those who came later filled the pool meanwhile, and what it needs is
+ * mostly there.
  *
  * Promises: the first to come with a new prefix computes it, the others are passed over and hold
  * nothing. A leader has at least the priority of those who wait for it, or they would wait behind
  * all that stand between.
  *
  * Preemption drops blocks, or copies them to host memory first where that has room for all of the
- * group; then nothing is taken in that step that the copies still read. Dropped blocks stay findable until they are evicted, so a victim that returns
- * soon computes little again; and with the same ids it generates the same ones.
+ * group; then nothing is taken in that step that the copies still read. Dropped blocks stay findable
+ * until they are evicted, so a victim that returns soon computes little again; and with the same ids
+ * it generates the same ones.
  *
  * Rejected: admitting past a head that does not fit (a large prompt starves under a stream of small
  * ones); skipping victims that free nothing by themselves (two that share all their blocks would
@@ -525,8 +526,9 @@ static int32_t give_seq(struct sched *s, struct seq *q, int32_t want, int32_t mo
     return n;
 }
 
-/* Gives g up to `want` rows of the budget that is left, its branches in order: a block at least to the
- * first that wants some, to the others no more than that leaves of `want`. Returns what is left then. */
+/* Gives g up to `want` rows of the budget that is left, its branches in order: a block at least to
+ * the first that wants some, to the others no more than that leaves of `want`. Returns what is left
+ * then. */
 static int32_t give_rows(struct sched *s, struct gen *g, int32_t want, int32_t left)
 {
     int32_t planned = PLANTED(CHUNK_EACH) ? 0 : rows_planned(g);

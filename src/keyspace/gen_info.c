@@ -4,8 +4,8 @@
  * once, prompt and cached tokens are of the prompt that they share. Main thread only. */
 #include "keyspace/generation.h"
 
-/* Called behind the last end. What is the same for all is taken from a branch that ended now; a branch that had ended before
- * counts with what it made. */
+/* Called behind the last end. What is the same for all is taken from a branch that ended now; a
+ * branch that had ended before counts with what it made. */
 void generation_note_last(const struct generation *g)
 {
     struct gen_info info = {.finish = gen_finish_name(g->attempt->finish)};

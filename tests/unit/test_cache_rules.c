@@ -56,7 +56,8 @@ static void test_users_do_not_meet(void **state)
     rig_free(&r);
 }
 
-/* History that is rewritten at a block's edge: what was there for (10 x 15, 11) never answers for (10 x 15, X). */
+/* History that is rewritten at a block's edge: what was there for (10 x 15, 11) never answers for
+ * (10 x 15, X). */
 static void test_rewritten_history_is_not_found(void **state)
 {
     (void)state;
