@@ -302,6 +302,8 @@ void world_hold(struct world *w, bool model, bool jobs)
 {
     w->runner->hold = model;
     w->s->jobs = jobs ? w->none : w->jobs;
+    while (!jobs && jobs_collect(w->none) > 0) /* what was held is done now */
+        continue;
 }
 
 void world_pass_ms(struct world *w, int64_t ms)
