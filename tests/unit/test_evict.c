@@ -39,14 +39,14 @@ static void test_the_least_time_to_live_goes_first_whatever_its_clock(void **sta
     fx_open(&fx, "");
     text_keys(&fx, "k", 6);
     for (int i = 0; i < 5; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "k%d", i);
         int64_t ms = 1000 * (i + 1), at = i % 2 ? clock_now_ms() + ms : ms;
         assert_true(keys_expire(fx.ks, 0, bytes_from(name), at, i % 2, 0));
     }
     for (int i = 0; i < 5; i++) {
         assert_int_equal(keys_evict(fx.ks, EVICT_BY_TTL), EVICTED_KEY);
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "k%d", i);
         assert_null(fx_key(&fx, name));
         assert_int_equal(count(&fx, "k", 6), 5 - i);
