@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forced import ENDS, FIRST_BYTE, byte_ids, end_of, forced, ids, number  # noqa: E402
-from kvasir_test import (REAL_MODEL, Client, ReplyError, Server, main, model_path, test,  # noqa: E402
+from kvasir_test import (REAL_MODEL, Client, ReplyError, Server, is_sanitized, main, model_path, test,  # noqa: E402
                          tiny_model, wait_until)
 
 LLAMA = "\N{LLAMA}".encode()
@@ -523,7 +523,8 @@ def _():
                 client.send_raw(request[at:at + 1])
             assert c.call("PING") == "PONG"
         assert c.call("GEN", "other", "x", "MAXTOKENS", 3, "IGNOREEOS") is not None
-        assert (number(c, "used_memory_rss") - before) / n < 16384
+        if not is_sanitized():  # red zones and quarantine
+            assert (number(c, "used_memory_rss") - before) / n < 16384
         for client in slow:
             client.close()
         wait_until(lambda: number(c, "connected_clients") == 1, "the slow ones to be gone")
