@@ -66,9 +66,8 @@ static int targets_are_free(struct keyspace *ks, const struct fork_request *r, s
 static struct end_facts facts_of_running(const struct generation *g, int32_t branch,
                                          const struct gen_view *view)
 {
-    return (struct end_facts){
+    struct end_facts facts = {
         .finish = GEN_FORKED,
-        .is_chat = g->is_chat,
         .was_submitted = true,
         .text = view->text,
         .ids = view->ids,
@@ -77,16 +76,12 @@ static struct end_facts facts_of_running(const struct generation *g, int32_t bra
         .n_prompt = view->n_prompt,
         .n_cached = view->n_cached,
         .n_generated = view->n_generated,
-        .seed = g->options.seed,
-        .id = bytes_of(&g->attempt->token),
         .queued_ms = view->queued_ms,
         .prefill_ms = view->prefill_ms,
         .decode_ms = view->decode_ms,
-        .branch = branch,
-        .tells_branch = g->given & GEN_HAS_LIST,
-        .is_beam = g->options.beam,
-        .group = g->attempt->group,
     };
+    generation_describe(g, branch, &facts);
+    return facts;
 }
 
 static struct end_facts facts_of_ended(const struct entry *end)
@@ -319,9 +314,9 @@ static int write_all(struct keyspace *ks, const struct branch *branch, const str
                 n == 0 ? child_stream(branch) : stream_copy(children[0], children[0]->n)) != NULL)
         n++;
     bool has_all = n == r->n_targets;
-    const struct generation *g = branch->source->generation;
-    if (has_all && g != NULL && g->gen != NULL)
-        engine_publish_branch(ks->config.engine, g->gen, branch->number);
+    struct gen *gen = gen_of(branch->source);
+    if (has_all && gen != NULL)
+        engine_publish_branch(ks->config.engine, gen, branch->number);
     size_t n_entries = n > 0 ? children[0]->n : branch->n;
     for (int32_t i = 0; i < n; i++) {
         if (has_all)

@@ -209,15 +209,8 @@ static struct entry *end_entry(struct stream_id id, const struct end_facts *fact
     return conversation_end_entry(id, &poor);
 }
 
-/* Writes the end entry of a branch. facts: branch, group and what is the request's are filled in
- * here. */
-static void end_branch(struct generation *g, int32_t branch, struct end_facts *facts)
+void generation_describe(const struct generation *g, int32_t branch, struct end_facts *facts)
 {
-    struct generation_branch *b = &g->branches[branch];
-    struct key *key = g->key;
-    struct stream_id id;
-    if (b->held.len > 0 && !PLANTED(PIECE_LOST))
-        show_held(b);
     facts->is_chat = g->is_chat;
     facts->seed = g->options.seed;
     facts->id = bytes_of(&g->attempt->token);
@@ -225,6 +218,17 @@ static void end_branch(struct generation *g, int32_t branch, struct end_facts *f
     facts->tells_branch = g->given & GEN_HAS_LIST;
     facts->is_beam = g->options.beam;
     facts->group = g->attempt->group;
+}
+
+/* Writes the end entry of a branch. facts: generation_describe fills in the rest. */
+static void end_branch(struct generation *g, int32_t branch, struct end_facts *facts)
+{
+    struct generation_branch *b = &g->branches[branch];
+    struct key *key = g->key;
+    struct stream_id id;
+    if (b->held.len > 0 && !PLANTED(PIECE_LOST))
+        show_held(b);
+    generation_describe(g, branch, facts);
     ASSERT(keyspace_next_id(g->ks, key->stream, &id)); /* 2^32 were left */
     b->end = entry_take(end_entry(id, facts));
     key_append(key, b->end);

@@ -51,6 +51,8 @@ struct generation *generation_new(struct key *key, struct attempt *attempt,
                                   const struct gen_request *request);
 /* The prompt goes into the stream, ASYNC gets its id. Room was reserved. Harmless twice. */
 void generation_begin(struct generation *g);
+/* What end facts of a branch have of the generation and its request; borrowed from it. */
+void generation_describe(const struct generation *g, int32_t branch, struct end_facts *facts);
 /* Refused: an error to all who wait, or an error entry when it has begun. Frees it. */
 void generation_refuse(struct generation *g, const char *error);
 /* Ends it now at any stage; true when `finish` became its finish. Frees it. */
