@@ -345,6 +345,26 @@ class Server:
             self.kill()
 
 
+MODEL_OPTIONS = {"kv-cache-size": "32mb", "threads": 1}
+
+
+def model_server(**options):
+    """A server with the tiny model, on a unix socket; options with _ for -."""
+    return Server({**MODEL_OPTIONS, "model": tiny_model(), **{k.replace("_", "-"): v for k, v in options.items()}},
+                  tcp=False)
+
+
+def with_model(**options):
+    """The test gets such a server and a client; the books must add up behind it."""
+    def wrap(function):
+        def run():
+            with model_server(**options) as server, server.connect() as c:
+                function(server, c)
+                assert c.call("DEBUG", "AUDIT") == "OK"
+        return run
+    return wrap
+
+
 def wait_until(condition, what, patience=None):
     deadline = time.monotonic() + (patience or PATIENCE_S)
     while time.monotonic() < deadline:

@@ -1,25 +1,10 @@
 #!/usr/bin/env python3
 """What the cache keeps: blocks of deleted conversations go first, whose blocks they are is told, and
 every block size gives the same answers."""
-from kvasir_test import Server, main, test, tiny_model, wait_until
+from kvasir_test import (MODEL_OPTIONS, Server, main, model_server, test, tiny_model, wait_until,
+                         with_model)
 
-OPTIONS = {"kv-cache-size": "32mb", "threads": 1}
 GREEDY = ("TEMP", 0, "IGNOREEOS")
-
-
-def model_server(**options):
-    return Server({**OPTIONS, "model": tiny_model(), **{k.replace("_", "-"): v for k, v in options.items()}},
-                  tcp=False)
-
-
-def with_model(**options):
-    def wrap(function):
-        def run():
-            with model_server(**options) as server, server.connect() as c:
-                function(server, c)
-                assert c.call("DEBUG", "AUDIT") == "OK"
-        return run
-    return wrap
 
 
 def cache_info(c):
@@ -196,7 +181,7 @@ def _():
         ({"block-size": 256}, "block-size"),
         ({"block-size": 8, "backend": "cpu"}, "cpu: block size 8; it takes 16, 32, 64 and 128"),
     ):
-        with Server({**OPTIONS, "model": tiny_model(), **options}, tcp=False, wait=False) as server:
+        with Server({**MODEL_OPTIONS, "model": tiny_model(), **options}, tcp=False, wait=False) as server:
             assert server.process.wait(120) != 0, options
             assert words in server.log(), (options, server.log())
             server.process.returncode = 0  # as it should be

@@ -3,25 +3,8 @@
 import socket
 import struct
 
-from kvasir_test import Client, ReplyError, Server, main, test, tiny_model, wait_until
-
-OPTIONS = {"kv-cache-size": "32mb", "threads": 1}
-
-
-def model_server(**options):
-    return Server({**OPTIONS, "model": tiny_model(), **{k.replace("_", "-"): v for k, v in options.items()}},
-                  tcp=False)
-
-
-def with_model(**options):
-    def wrap(function):
-        def run():
-            with model_server(**options) as server, server.connect() as c:
-                function(server, c)
-                assert c.call("DEBUG", "AUDIT") == "OK"
-        return run
-    return wrap
-
+from kvasir_test import (MODEL_OPTIONS, Client, ReplyError, Server, main, model_server, test, tiny_model, wait_until,
+                         with_model)
 
 LONG = ("IGNOREEOS", "TEMP", 0, "MAXTOKENS", 1500)  # seconds of work for the tiny model
 
@@ -401,7 +384,7 @@ def _(server, c):
 @test("LOADING while the model is loaded: PING waits, INFO answers, then it is ready")
 def _():
     # A model that takes a moment: the server is asked before its log says that it is ready.
-    with Server({**OPTIONS, "model": tiny_model(), "kv-cache-size": "32mb"}, tcp=False, wait=False) as server:
+    with Server({**MODEL_OPTIONS, "model": tiny_model(), "kv-cache-size": "32mb"}, tcp=False, wait=False) as server:
         import os
         wait_until(lambda: os.path.exists(server.socket_path), "it listens")
         def client():

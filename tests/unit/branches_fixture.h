@@ -97,21 +97,6 @@ static inline const struct entry *end_of(struct fixture *fx, const char *name, i
     return NULL;
 }
 
-/* The text that a GEN would send to the model now. */
-static inline void expect_sequence(struct fixture *fx, const char *name, const char *expected)
-{
-    const struct stream *s = key_stream(fx_key(fx, name));
-    struct build *build = build_new(keyspace_options(fx->ks), s, s->n, NULL);
-    struct str text = {0};
-    build_run(build);
-    if (build->failed)
-        fail_msg("%s", build->err.text);
-    tokenizer_decode(fx->tokenizer, build->ids.data, build->ids.n, true, &text);
-    assert_string_equal(text.data, expected);
-    str_free(&text);
-    build_free(build);
-}
-
 static inline void delete_end(struct fixture *fx, int32_t branch)
 {
     struct err err;

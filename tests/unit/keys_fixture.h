@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "keyspace/conversation.h"
 #include "keyspace/fork.h"
 #include "keyspace/generate.h"
 #include "keyspace/keys.h"
@@ -419,6 +420,23 @@ static inline void fx_block(struct fixture *fx, struct watcher *w, const char *n
     *w = (struct watcher){.fx = fx, .name = name, .after = after};
     w->reader = (struct reader){.ready = watcher_ready, .timeout = watcher_timeout, .owner = w};
     reader_wait(fx->ks, &w->reader, 0, &names, &after, 1, ms);
+}
+
+/* The ids that a GEN on this key would send to the model now, control tokens spelled. */
+static inline void expect_sequence(struct fixture *fx, const char *name, bool is_chat,
+                                   const char *expected)
+{
+    const struct stream *s = key_stream(fx_key(fx, name));
+    struct build *build = build_new(keyspace_options(fx->ks), s, s->n, NULL);
+    struct str text = {0};
+    build->is_chat = is_chat;
+    build_run(build);
+    if (build->failed)
+        fail_msg("%s", build->err.text);
+    tokenizer_decode(fx->tokenizer, build->ids.data, build->ids.n, true, &text);
+    assert_string_equal(text.data, expected);
+    str_free(&text);
+    build_free(build);
 }
 
 #endif

@@ -274,13 +274,13 @@ static void test_the_conversation_goes_on_with_branch_0(void **state)
     struct client c;
     run_three(&fx);
     fx_text(&fx, "k", "q");
-    expect_sequence(&fx, "k", "pabcq");
+    expect_sequence(&fx, "k", false, "pabcq");
     memset(fx.branch_says, 0, sizeof fx.branch_says);
     fx.says = "xyz"; /* a letter for each branch */
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "r", .n = 3});
     fx_finish(&fx);
     expect_texts(&c, "x|y|z", 3);
-    expect_sequence(&fx, "k", "pabcqrx");
+    expect_sequence(&fx, "k", false, "pabcqrx");
     fx_close_all(&fx);
 }
 
@@ -289,11 +289,11 @@ static void test_where_branch_0_is_deleted_the_lowest_that_stands_goes_on(void *
     struct fixture fx;
     run_three(&fx);
     delete_end(&fx, 0);
-    expect_sequence(&fx, "k", "pde");
+    expect_sequence(&fx, "k", false, "pde");
     delete_end(&fx, 1);
-    expect_sequence(&fx, "k", "p");
+    expect_sequence(&fx, "k", false, "p");
     delete_end(&fx, 2);
-    expect_sequence(&fx, "k", "p");
+    expect_sequence(&fx, "k", false, "p");
     fx_close_all(&fx);
 }
 
@@ -314,7 +314,7 @@ static void test_trimming_may_leave_a_part_of_a_group(void **state)
     fx_finish(&fx);
     assert_int_equal(keys_xadd(fx.ks, 0, BYTES("k"), &add, &id, &err), 1);
     expect_entries(&fx, "k", "e1:de/stop e2:abc/stop q ");
-    expect_sequence(&fx, "k", "deq");
+    expect_sequence(&fx, "k", false, "deq");
     fx_close_all(&fx);
 }
 
@@ -333,7 +333,7 @@ static void test_an_unfinished_branch_0_is_gone_on_inside(void **state)
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = NULL, .max_tokens = 3});
     fx_finish(&fx);
     assert_string_equal(c.text, "def");
-    expect_sequence(&fx, "k", "pabcdef");
+    expect_sequence(&fx, "k", false, "pabcdef");
     fx_close_all(&fx);
 }
 
@@ -361,7 +361,7 @@ static void test_two_groups_one_behind_the_other_are_two(void **state)
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = NULL, .n = 2, .max_tokens = 3});
     fx_finish(&fx);
     expect_texts(&c, "xxx|xxx", 2);
-    expect_sequence(&fx, "k", "pxxxxx");
+    expect_sequence(&fx, "k", false, "pxxxxx");
     fx_close_all(&fx);
 }
 
@@ -444,7 +444,7 @@ static void test_a_group_of_answers_to_a_chat(void **state)
     struct stream_id id;
     struct err err;
     fx_add(&fx, "k", (const char *const[]){"role", "user", "content", "more"}, 2, &id, &err);
-    expect_sequence(&fx, "k", expected.data);
+    expect_sequence(&fx, "k", false, expected.data);
     str_free(&expected);
     fx_close_all(&fx);
 }

@@ -22,7 +22,7 @@ static void test_a_child_leaves_out_the_other_branches(void **state)
     expect_held(&fx, "a", "p e0:abc/stop ");
     assert_int_equal(fork_branch(&fx, "b", 1, &err), 1);
     expect_held(&fx, "b", "p e1:de/stop ");
-    expect_sequence(&fx, "b", "pde");
+    expect_sequence(&fx, "b", false, "pde");
     assert_int_equal(fork_at(&fx, "c", end_of(&fx, "k", 2)->id), 1);
     expect_held(&fx, "c", "p e2:/stop ");
     delete_end(&fx, 0);
@@ -157,7 +157,7 @@ static void at_piece(bool has_ended)
     assert_string_equal(seen.text.data, "text=p;piece=a;piece=b;piece=e;text=a;piece=c;piece=f;");
     assert_int_equal(fork_at(&fx, "x", seen.last), 1);
     expect_held(&fx, "x", "p e2:ef/forked ");
-    expect_sequence(&fx, "x", "pef");
+    expect_sequence(&fx, "x", false, "pef");
     str_free(&seen.text);
     fx_finish(&fx);
     fx_close_all(&fx);

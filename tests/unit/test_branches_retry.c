@@ -171,7 +171,7 @@ static void test_an_orphaned_group_resumes_the_branches_that_had_not_finished(vo
     struct stream_id prompt = stream_entry(key_stream(fx_key(&fx, "k")), 0)->id;
     expect_resumed(&fx);
     expect_held(&fx, "k", "p e0:a/stop e1:bcdef/stop e2:ghijkl/stop ");
-    expect_sequence(&fx, "k", "pa");
+    expect_sequence(&fx, "k", false, "pa");
     keys_read(fx_key(&fx, "k"), prompt, 0, note_entry, &noted);
     for (const char *at = noted.data; (at = strstr(at, "p2:")) != NULL; at++)
         str_append(&all, at + 3, strcspn(at + 3, " "));
@@ -212,11 +212,11 @@ static void test_it_resumes_behind_an_entry_that_the_model_ignores(void **state)
     fx_add(&fx, "k", (const char *const[]){"note", "n"}, 1, &id, &err);
     expect_resumed(&fx);
     expect_held(&fx, "k", "p e0:a/stop n e1:bcdef/stop e2:ghijkl/stop ");
-    expect_sequence(&fx, "k", "pa");
+    expect_sequence(&fx, "k", false, "pa");
     struct client c;
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "q", .max_tokens = 1});
     fx_finish(&fx);
-    expect_sequence(&fx, "k", "paqx");
+    expect_sequence(&fx, "k", false, "paqx");
     fx_close_all(&fx);
 }
 

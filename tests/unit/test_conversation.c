@@ -4,23 +4,6 @@
 #include "keyspace/conversation.h"
 #include "vocab.h"
 
-/* The ids that a GEN on this key would send to the model now, control tokens spelled. */
-static void expect_sequence(struct fixture *fx, const char *name, bool is_chat,
-                            const char *expected)
-{
-    const struct stream *s = key_stream(fx_key(fx, name));
-    struct build *build = build_new(keyspace_options(fx->ks), s, s->n, NULL);
-    struct str text = {0};
-    build->is_chat = is_chat;
-    build_run(build);
-    if (build->failed)
-        fail_msg("%s", build->err.text);
-    tokenizer_decode(fx->tokenizer, build->ids.data, build->ids.n, true, &text);
-    assert_string_equal(text.data, expected);
-    str_free(&text);
-    build_free(build);
-}
-
 static void message(struct fixture *fx, const char *name, const char *role, const char *content)
 {
     struct stream_id id;

@@ -157,48 +157,22 @@ static void test_a_group_and_a_beam_tell_them_with_branch_0(void **state)
 static void test_chunks_and_few_samples_give_the_same(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {
-        {.pool = 200,
-         .block = 16,
-         .context = 500,
-         .batch = 64,
-         .chunk = 16,
-         .running = 8,
-         .queue = 9},
-        {.pool = 200,
-         .block = 16,
-         .context = 500,
-         .batch = 64,
-         .chunk = 64,
-         .running = 40,
-         .queue = 9},
-        {.pool = 200,
-         .block = 16,
-         .context = 500,
-         .batch = 512,
-         .chunk = 512,
-         .running = 64,
-         .queue = 9},
-        {.pool = 200,
-         .block = 16,
-         .context = 500,
-         .batch = 64,
-         .chunk = 64,
-         .running = 1,
-         .queue = 9},
-        {.pool = 200,
-         .block = 1,
-         .context = 500,
-         .batch = 64,
-         .chunk = 64,
-         .running = 3,
-         .queue = 9},
+    static const struct {
+        int32_t block, batch, chunk, running;
+    } cases[] = {
+        {16, 64, 16, 8}, {16, 64, 64, 40}, {16, 512, 512, 64}, {16, 64, 64, 1}, {1, 64, 64, 3},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static struct asked seen[4];
-        struct world *w = world_new(shapes[i]);
+        struct world *w = world_new((struct shape){.pool = 200,
+                                                   .block = cases[i].block,
+                                                   .context = 500,
+                                                   .batch = cases[i].batch,
+                                                   .chunk = cases[i].chunk,
+                                                   .running = cases[i].running,
+                                                   .queue = 9});
         for (int32_t k = 0; k < 4; k++)
-            ask(&seen[k], w, 150 - k, k, shapes[i].running >= 8 ? 2 : 1, 2);
+            ask(&seen[k], w, 150 - k, k, cases[i].running >= 8 ? 2 : 1, 2);
         drain(w);
         for (int32_t k = 0; k < 4; k++)
             is_told(&seen[k]);
