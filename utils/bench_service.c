@@ -290,7 +290,7 @@ int service_measure(const struct service_options *o, struct service_report *repo
         report->n_context = s.n_context;
         report->prompt_mean = sim_load_mean(&s.load, false);
         report->output_mean = sim_load_mean(&s.load, true);
-        snprintf(report->device, sizeof report->device, "%s", runner_describe(s.runner));
+        snprintf(report->device, sizeof report->device, "%s", s.runner->info.description);
     }
     for (int round = 0; round < o->rounds && rc == 0; round++)
         for (int k = 0; k < SIM_N_POLICIES && rc == 0; k++)

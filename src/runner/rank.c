@@ -410,13 +410,3 @@ fail:
     free_rank(r);
     return NULL;
 }
-
-const char *runner_describe(const struct runner *runner)
-{
-    return runner->info.description;
-}
-
-size_t runner_block_bytes(const struct runner *runner)
-{
-    return runner->info.block_bytes;
-}

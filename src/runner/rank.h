@@ -39,9 +39,5 @@ uint64_t runner_kv_bytes_default(void);
 /* Loads; the model is borrowed until close. NULL with limit and value in err. */
 struct runner *runner_open(struct model *model, const struct runner_config *config,
                            struct err *err);
-/* One line: backend, path, threads. Borrowed until close. */
-const char *runner_describe(const struct runner *r);
-/* Bytes of one block in all layers, and of the whole pool: for INFO. */
-size_t runner_block_bytes(const struct runner *r);
 
 #endif

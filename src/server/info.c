@@ -218,10 +218,10 @@ static void section_model(struct server *s, struct str *out)
     line_of_end_ids(m->tokenizer, out);
     LINE(out, "context:%d", m->runner->info.n_context);
     LINE(out, "chat_template:%s", m->chat ? chat_name(m->chat) : "none");
-    LINE(out, "backend:%s", runner_describe(m->runner));
+    LINE(out, "backend:%s", m->runner->info.description);
     LINE(out, "kv_type:%s", m->runner->info.kv_type_name);
     LINE(out, "block_size:%d", m->runner->info.block_size);
-    LINE(out, "block_bytes:%zu", runner_block_bytes(m->runner));
+    LINE(out, "block_bytes:%zu", m->runner->info.block_bytes);
     LINE(out, "blocks:%d", m->runner->info.n_blocks);
 }
 
@@ -231,7 +231,7 @@ static void section_engine(struct server *s, struct str *out)
         return;
     struct engine_stats t;
     engine_stats(s->engine, &t);
-    uint64_t block_bytes = runner_block_bytes(s->served.runner);
+    uint64_t block_bytes = s->served.runner->info.block_bytes;
     LINE(out, "generations_running:%d", t.running);
     LINE(out, "generations_queued:%d", t.queued);
     for (int f = GEN_STOP; f < GEN_N_FINISHES; f++)

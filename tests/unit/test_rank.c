@@ -102,9 +102,9 @@ static void test_info_tells_what_was_opened(void **state)
     assert_int_equal(r->info.limits.max_rows, 64);
     assert_true(r->info.limits.max_table_blocks >= 8 * 16);
     assert_true(r->info.model_digest == m->digest);
-    assert_non_null(strstr(runner_describe(r), "ref"));
+    assert_non_null(strstr(r->info.description, "ref"));
     /* 2 layers, K and V, 2 heads of 16, 16 tokens, floats */
-    assert_int_equal(runner_block_bytes(r), 2 * 2 * 2 * 16 * 16 * 4);
+    assert_int_equal(r->info.block_bytes, 2 * 2 * 2 * 16 * 16 * 4);
     r->close(r);
 
     c.n_blocks = 0; /* as many as fit */
