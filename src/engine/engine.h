@@ -192,7 +192,7 @@ struct gen_view {
     const int32_t *ids; /* [n_ids] generated so far */
     int32_t n_ids;
     int32_t n_prompt, n_cached, n_computed, n_generated;
-    int32_t n_blocks, n_shared_blocks; /* shared: named by another table too */
+    int32_t n_blocks;         /* of its table */
     int32_t n_swapped_blocks; /* in host memory; a shared one counts for each of its branches */
     int64_t queued_ms, prefill_ms, decode_ms;
 };

@@ -39,7 +39,6 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
         return;
     view->n_computed = t->computed;
     view->n_blocks = t->n_blocks;
-    view->n_shared_blocks = cache_shared(g->cache, t);
 }
 
 void gen_count_blocks(const struct gen *g, struct gen_blocks *blocks)
