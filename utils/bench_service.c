@@ -150,9 +150,8 @@ static int submit(struct service *s, int32_t i, struct err *err)
     options.max_tokens = r->n_output;
     options.ignore_eos = true;
     options.temperature = 0;
-    enum submit_error refused =
-        engine_submit(s->engine, &ns, ids, r->n_prompt, 0, BYTES(""), &options, &events,
-                      &s->guests[i], &s->guests[i].gen, err);
+    enum submit_error refused = engine_submit(s->engine, &ns, ids, r->n_prompt, &options, &events,
+                                              &s->guests[i], &s->guests[i].gen, err);
     xfree(ids);
     return refused == SUBMIT_OK ? 0 : -1;
 }

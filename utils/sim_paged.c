@@ -196,8 +196,8 @@ static int paged_submit(struct sim_batch *b, struct sim_request *r, int64_t now_
     options.ignore_eos = true;
     options.seed = (uint64_t)(uintptr_t)r; /* comes back with every sample of it */
     clock_freeze(WALL_MS + now_us / 1000, MONO_US + now_us);
-    enum submit_error refused = engine_submit(p->engine, &ns, ids, r->n_prompt, 0, BYTES(""),
-                                              &options, &events, r, &gen, err);
+    enum submit_error refused =
+        engine_submit(p->engine, &ns, ids, r->n_prompt, &options, &events, r, &gen, err);
     xfree(ids);
     if (refused != SUBMIT_OK)
         return -1;

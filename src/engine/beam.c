@@ -52,9 +52,8 @@ static int32_t *matched_of(const struct beam *b, int32_t branch)
     return b->matched + (ptrdiff_t)branch * b->check.n_stops;
 }
 
-/* carry: bytes of an unfinished character before the answers. */
 struct beam *beam_new(const struct tokenizer *t, const struct gen_options *options,
-                      struct bytes carry, int32_t n_prompt, int32_t n_context)
+                      int32_t n_prompt, int32_t n_context)
 {
     struct beam *b = xcalloc(1, sizeof *b);
     size_t width = (size_t)options->n_branches;
@@ -71,7 +70,7 @@ struct beam *beam_new(const struct tokenizer *t, const struct gen_options *optio
     b->answers = xcalloc(width + 1, sizeof *b->answers);
     b->next = xcalloc(width, sizeof *b->next);
     b->candidates = xcalloc(width * (size_t)b->n_candidates, sizeof *b->candidates);
-    output_init(&b->check, t, options, carry, n_prompt, n_context);
+    output_init(&b->check, t, options, n_prompt, n_context);
     b->matched = xcalloc((width + 1) * (size_t)options->n_stops + 1, sizeof *b->matched);
     for (int32_t i = 0; i < b->width; i++)
         output_begin_stops(&b->check, matched_of(b, i));

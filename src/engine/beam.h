@@ -45,7 +45,7 @@ struct beam {
 };
 
 struct beam *beam_new(const struct tokenizer *t, const struct gen_options *options,
-                      struct bytes carry, int32_t n_prompt, int32_t n_context);
+                      int32_t n_prompt, int32_t n_context);
 void beam_free(struct beam *b);
 int32_t beam_n_candidates(const struct tokenizer *t, int32_t width);
 int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options);

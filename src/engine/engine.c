@@ -395,11 +395,11 @@ int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_bra
 }
 
 /* What can never be served is refused here, with limit and value. */
-static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t n_resumed,
+static enum submit_error check_submit(const struct engine *e, int32_t n_prompt,
                                       const struct gen_options *options, struct err *err)
 {
     const struct sched *s = &e->sched;
-    int32_t n_prompt = n - n_resumed;
+    int32_t n = n_prompt; /* with the most that a branch has generated before */
     int32_t n_branches = options->n_branches > 0 ? options->n_branches : 1;
 
     for (int32_t i = 0; options->starts && i < n_branches; i++)
@@ -442,18 +442,16 @@ static enum submit_error check_submit(const struct engine *e, int32_t n, int32_t
 }
 
 enum submit_error engine_submit(struct engine *e, const struct cache_namespace *ns,
-                                const int32_t *ids, int32_t n, int32_t n_resumed,
-                                struct bytes carry, const struct gen_options *options,
+                                const int32_t *ids, int32_t n, const struct gen_options *options,
                                 const struct gen_events *events, void *owner, struct gen **gen,
                                 struct err *err)
 {
-    enum submit_error refused = check_submit(e, n, n_resumed, options, err);
+    enum submit_error refused = check_submit(e, n, options, err);
 
     *gen = NULL;
     if (refused != SUBMIT_OK)
         return refused;
-    struct gen *g =
-        gen_new(e->cache, e->tokenizer, ns, ids, n, n_resumed, carry, options, e->sched.n_context);
+    struct gen *g = gen_new(e->cache, e->tokenizer, ns, ids, n, options, e->sched.n_context);
     if (!g) {
         err_set(err,
                 "no memory for the log-probabilities of %d tokens of prompt and at most %" PRId64

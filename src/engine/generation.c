@@ -78,7 +78,7 @@ static bool open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     q->n_ids = g->n_prompt;
     cache_open(g->cache, &q->table, &g->ns, &g->promises, q->ids_cap / block + 1);
     sampler_init(&q->sampler, t, options, branch, growth + 1);
-    output_init(&q->output, t, options, start->carry, g->n_prompt, n_context);
+    output_init(&q->output, t, options, g->n_prompt, n_context);
     if (options->logprobs) {
         q->n_best = options->n_logprobs;
         q->logprobs = prompt_new_rows(growth + 1, q->n_best);
@@ -89,18 +89,17 @@ static bool open_seq(struct gen *g, int32_t branch, const int32_t *prompt,
     return true;
 }
 
-/* Queued state of ids [n], of which the last n_resumed were generated before. Fills everything but
- * engine, events, owner and arrival. n < n_context. NULL: there is no memory for log-probabilities. */
+/* Queued state over a prompt; each branch begins where options->starts says. Fills everything but
+ * engine, events, owner and arrival. n_prompt < n_context. NULL: there is no memory for
+ * log-probabilities. */
 struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cache_namespace *ns,
-                    const int32_t *ids, int32_t n, int32_t n_resumed, struct bytes carry,
-                    const struct gen_options *options, int32_t n_context)
+                    const int32_t *prompt, int32_t n_prompt, const struct gen_options *options,
+                    int32_t n_context)
 {
+    static const struct gen_start at_the_prompt = {0};
     struct gen *g = xcalloc(1, sizeof *g);
-    int32_t n_prompt = n - n_resumed;
-    struct gen_start only = {.ids = ids + n_prompt, .n = n_resumed, .carry = carry};
 
-    ASSERT(n_prompt >= 0 && n_resumed >= 0 && n < n_context);
-    ASSERT(!options->starts || n_resumed == 0);
+    ASSERT(n_prompt >= 0 && n_prompt < n_context);
     g->cache = c;
     g->ns = *ns;
     g->priority = options->priority;
@@ -117,14 +116,14 @@ struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cac
     g->seqs = xcalloc((size_t)g->n_seqs, sizeof *g->seqs);
     bool fits = true;
     if (!options->starts || !options->starts[0].is_over) /* told with the end of branch 0 */
-        fits = prompt_init(&g->prompt_rows, options, ids, n_prompt);
+        fits = prompt_init(&g->prompt_rows, options, prompt, n_prompt);
     if (options->beam)
-        g->beam = beam_new(t, options, carry, n_prompt, n_context);
-    ASSERT(!g->beam || (n_resumed == 0 && !options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
+        g->beam = beam_new(t, options, n_prompt, n_context);
+    ASSERT(!g->beam || (!options->starts && g->n_seqs <= ENGINE_MAX_BEAM));
     for (int32_t i = 0; fits && i < g->n_seqs; i++) {
-        int32_t from = PLANTED(START_FIRST) ? 0 : i;
-        fits = open_seq(g, i, ids, options->starts ? &options->starts[from] : &only, t, options,
-                        n_context);
+        const struct gen_start *start =
+            options->starts ? &options->starts[PLANTED(START_FIRST) ? 0 : i] : &at_the_prompt;
+        fits = open_seq(g, i, prompt, start, t, options, n_context);
     }
     if (fits)
         return g;

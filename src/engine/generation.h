@@ -83,8 +83,8 @@ struct gen {
 };
 
 struct gen *gen_new(struct cache *c, const struct tokenizer *t, const struct cache_namespace *ns,
-                    const int32_t *ids, int32_t n, int32_t n_resumed, struct bytes carry,
-                    const struct gen_options *options, int32_t n_context);
+                    const int32_t *prompt, int32_t n_prompt, const struct gen_options *options,
+                    int32_t n_context);
 void gen_free(struct gen *g);
 bool gen_is_fresh(const struct gen *g);
 bool gen_is_planned(const struct gen *g);

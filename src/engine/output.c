@@ -88,8 +88,9 @@ static size_t whole_length(const struct output *o, size_t len)
 
 /* Every array has its final size from here on: accepting an id allocates only when text grows. */
 void output_init(struct output *o, const struct tokenizer *t, const struct gen_options *options,
-                 struct bytes carry, int32_t n_before, int32_t n_context)
+                 int32_t n_before, int32_t n_context)
 {
+    struct bytes carry = options->carry;
     int64_t room = n_context - n_before;
 
     ASSERT(n_before >= 0 && room >= 0);

@@ -37,9 +37,8 @@ struct output {
     const struct output_stop *matched; /* the stop string that ended it, or NULL */
 };
 
-/* carry: bytes of an unfinished character before our first id. */
 void output_init(struct output *o, const struct tokenizer *t, const struct gen_options *options,
-                 struct bytes carry, int32_t n_before, int32_t n_context);
+                 int32_t n_before, int32_t n_context);
 void output_free(struct output *o);
 
 enum gen_finish output_accept(struct output *o, int32_t id);

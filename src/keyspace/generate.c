@@ -158,13 +158,13 @@ static int submit(struct generation *g, struct err *err)
     if (g->resumes && logprobs_count(prompt_logprobs_of(&g->branches[0])) == build->ids.n)
         g->options.prompt_logprobs = false; /* they stand in the entry that goes on */
     struct gen_start *starts = resume_starts(g);
-    g->options.lineage = g->key->lineage;
-    g->options.starts = starts;
+    struct gen_options options = g->options;
+    options.lineage = g->key->lineage;
+    options.starts = starts;
+    options.carry = (struct bytes){build->carry, (size_t)build->n_carry};
     enum submit_error refused =
-        engine_submit(g->ks->config.engine, &ns, build->ids.data, build->ids.n, 0,
-                      (struct bytes){build->carry, (size_t)build->n_carry}, &g->options,
+        engine_submit(g->ks->config.engine, &ns, build->ids.data, build->ids.n, &options,
                       &generation_events, g, &g->gen, &why);
-    g->options.starts = NULL;
     xfree(starts);
     if (refused == SUBMIT_OK)
         return 0;

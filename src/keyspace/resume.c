@@ -55,7 +55,6 @@ struct gen_start *resume_starts(const struct generation *g)
     for (int32_t i = 0; i < g->n_branches; i++) {
         const struct generation_branch *b = &g->branches[i];
         starts[i].is_over = b->is_over;
-        starts[i].carry = (struct bytes){g->build->carry, (size_t)g->build->n_carry};
         if (b->resumed != NULL) {
             starts[i].ids = b->resumed->ids.data;
             starts[i].n = b->resumed->ids.n;

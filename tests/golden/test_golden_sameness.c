@@ -118,7 +118,7 @@ static void submit(struct world *w, struct answer *a, const int32_t *ids, int32_
     struct err err = {""};
 
     *a = (struct answer){0};
-    if (engine_submit(w->engine, &ns, ids, n, 0, BYTES(""), options, &events, a, &a->gen, &err))
+    if (engine_submit(w->engine, &ns, ids, n, options, &events, a, &a->gen, &err))
         fail_msg("%s", err.text);
 }
 

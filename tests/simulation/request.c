@@ -188,7 +188,6 @@ static void accept(struct world *w, struct group *g, struct gen *gen)
 static void on_output(void *owner, const struct gen_output *output);
 static void on_end(void *owner, const struct gen_end *end);
 
-/* Resumed ones go in by either of the two ways there are. */
 static enum submit_error try_submit(struct world *w, struct group *g, const struct request *r,
                                     struct gen **gen)
 {
@@ -196,19 +195,13 @@ static enum submit_error try_submit(struct world *w, struct group *g, const stru
     struct gen_start starts[ENGINE_MAX_BRANCHES];
     struct gen_options options = g->options;
     const int32_t *ids = r->resumed ? r->resumed->branches[0].lone.ids : r->ids;
-    int32_t n = g->n_prompt, n_resumed = 0;
     struct err err = {""};
-    if (r->resumed && g->n_branches == 1 && options.seed % 2) {
-        n_resumed = g->branches[0].n_resumed;
-    } else if (r->resumed) {
-        options.starts = starts;
-        for (int32_t i = 0; i < g->n_branches; i++)
-            starts[i] = (struct gen_start){.ids = g->branches[i].lone.ids + g->n_prompt,
-                                           .n = g->branches[i].n_resumed,
-                                           .is_over = g->branches[i].was_over};
-    }
-    return engine_submit(w->engine, &g->ns, ids, n + n_resumed, n_resumed, BYTES(""), &options,
-                         &events, g, gen, &err);
+    for (int32_t i = 0; r->resumed && i < g->n_branches; i++)
+        starts[i] = (struct gen_start){.ids = g->branches[i].lone.ids + g->n_prompt,
+                                       .n = g->branches[i].n_resumed,
+                                       .is_over = g->branches[i].was_over};
+    options.starts = r->resumed ? starts : NULL;
+    return engine_submit(w->engine, &g->ns, ids, g->n_prompt, &options, &events, g, gen, &err);
 }
 
 void world_submit(struct world *w, const struct request *r)
@@ -231,8 +224,7 @@ void world_submit(struct world *w, const struct request *r)
     }
     static const struct gen_events nobody = {NULL, NULL}; /* accepted against the rules: a fault */
     const struct cache_namespace ns = {.model_digest = 7, .user = (uint64_t)r->user};
-    got = engine_submit(w->engine, &ns, r->ids, r->n, 0, BYTES(""), &r->options, &nobody, NULL,
-                        &gen, &err);
+    got = engine_submit(w->engine, &ns, r->ids, r->n, &r->options, &nobody, NULL, &gen, &err);
     check_refusal(w, got, expected);
 }
 

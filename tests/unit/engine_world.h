@@ -147,16 +147,27 @@ static inline struct client *client_new(struct world *w)
 
 /* A whole submission; the client has no gen when it is refused. */
 static inline enum submit_error submit_full(struct client *c, const int32_t *ids, int32_t n,
-                                            int32_t n_resumed, struct bytes carry,
                                             const struct gen_options *options, struct err *err)
 {
     struct world *w = c->world;
-    enum submit_error rc = engine_submit(w->engine, &w->ns, ids, n, n_resumed, carry, options,
-                                         &client_events, c, &c->gen, err);
+    enum submit_error rc =
+        engine_submit(w->engine, &w->ns, ids, n, options, &client_events, c, &c->gen, err);
 
     assert_true((rc == SUBMIT_OK) == (c->gen != NULL));
     world_audit(w);
     return rc;
+}
+
+/* ids [n_prompt + n_resumed]: what follows the prompt was generated before. */
+static inline enum submit_error submit_resumed(struct client *c, const int32_t *ids,
+                                               int32_t n_prompt, int32_t n_resumed,
+                                               const struct gen_options *options)
+{
+    struct gen_start start = {.ids = ids + n_prompt, .n = n_resumed};
+    struct gen_options o = *options;
+
+    o.starts = &start;
+    return submit_full(c, ids, n_prompt, &o, NULL);
 }
 
 /* Options of most tests: drawn by the seed, no end but the limit. */
@@ -177,7 +188,7 @@ static inline struct client *submit(struct world *w, const int32_t *ids, int32_t
     struct gen_options o = options_of(seed, max_tokens);
     struct err err = {0};
 
-    if (submit_full(c, ids, n, 0, BYTES(""), &o, &err) != SUBMIT_OK)
+    if (submit_full(c, ids, n, &o, &err) != SUBMIT_OK)
         fail_msg("%s", err.text);
     return c;
 }

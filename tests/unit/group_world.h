@@ -67,8 +67,8 @@ static inline enum submit_error group_try(struct group *g, struct world *w, cons
                                           struct err *err)
 {
     *g = (struct group){.world = w, .n_branches = options->n_branches};
-    enum submit_error rc = engine_submit(w->engine, &w->ns, ids, n, 0, BYTES(""), options,
-                                         &group_events, g, &g->gen, err);
+    enum submit_error rc =
+        engine_submit(w->engine, &w->ns, ids, n, options, &group_events, g, &g->gen, err);
     world_audit(w);
     return rc;
 }

@@ -132,7 +132,6 @@ struct search {
     struct line got[MAX_WIDTH];
     int32_t n_ends, n_prompt, prompt[1000];
     struct gen_options options;
-    struct bytes carry;
 };
 
 static void no_output(void *owner, const struct gen_output *output)
@@ -192,8 +191,8 @@ static void search_submit(struct search *s, struct world *w, int32_t n_prompt, i
     s->options.n_branches = width;
     s->options.beam = true;
     fill_prompt(s->prompt, n_prompt, kind);
-    if (engine_submit(w->engine, &w->ns, s->prompt, n_prompt, 0, s->carry, &s->options,
-                      &search_events, s, &s->gen, &err) != SUBMIT_OK)
+    if (engine_submit(w->engine, &w->ns, s->prompt, n_prompt, &s->options, &search_events, s,
+                      &s->gen, &err) != SUBMIT_OK)
         fail_msg("%s", err.text);
     world_audit(w);
 }
@@ -304,7 +303,7 @@ static void test_stop_string_may_begin_with_carried_bytes(void **state)
 {
     (void)state;
     enum { WIDTH = 4, N_STOPS = 64 };
-    static struct search s = {.carry = {"\xc3", 1}};
+    static struct search s;
     static char texts[N_STOPS][2];
     struct bytes stops[N_STOPS];
     struct world *w = beam_world(small_shape);
@@ -315,6 +314,7 @@ static void test_stop_string_may_begin_with_carried_bytes(void **state)
         stops[i] = (struct bytes){texts[i], 2};
     }
     s.options = gen_options_default();
+    s.options.carry = BYTES("\xc3");
     s.options.stops = stops;
     s.options.n_stops = N_STOPS;
     search_submit(&s, w, 45, 3, WIDTH, 40);

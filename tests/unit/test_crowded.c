@@ -136,7 +136,7 @@ static void test_swapped_ones_behind_a_larger_head_are_no_standstill(void **stat
     fill_prompt(ids, 350, N_SINGLES);
     o.priority = 1;
     c[N_SINGLES] = client_new(w);
-    assert_int_equal(submit_full(c[N_SINGLES], ids, 350, 0, BYTES(""), &o, NULL), SUBMIT_OK);
+    assert_int_equal(submit_full(c[N_SINGLES], ids, 350, &o, NULL), SUBMIT_OK);
     while (!engine_is_idle(w->engine))
         turn_moves_somebody(w, &still);
     assert_true(stats_of(w).swapped_in_blocks > 0);
@@ -198,7 +198,7 @@ static void test_every_step_moves_somebody_and_all_who_need_no_block(void **stat
             fill_prompt(ids, n, (int32_t)rng_below(&rng, 5));
             o.priority = (int32_t)rng_below(&rng, 3);
             if (i < LOAD)
-                (void)submit_full(clients[i] = client_new(w), ids, n, 0, BYTES(""), &o, NULL);
+                (void)submit_full(clients[i] = client_new(w), ids, n, &o, NULL);
             note_due(clients, shape.block, wanted);
             turn_moves_somebody(w, &still);
             assert_due_came(clients, wanted);

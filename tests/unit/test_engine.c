@@ -29,7 +29,7 @@ static struct client *submit_forced(struct world *w, const char *text, const cha
     o.n_stops = stop != NULL;
     fill_prompt(prompt, 20, 1);
     fake_force(w->runner, 7, 20, ids, n + 1);
-    assert_int_equal(submit_full(c, prompt, 20, 0, BYTES(""), &o, NULL), SUBMIT_OK);
+    assert_int_equal(submit_full(c, prompt, 20, &o, NULL), SUBMIT_OK);
     drain(w);
     assert_int_equal(c->n_ends, 1);
     return c;
@@ -113,7 +113,8 @@ static void test_carried_bytes_come_with_the_first_output(void **state)
 
     fill_prompt(prompt, 20, 1);
     fake_force(w->runner, 7, 20, forced, 2);
-    submit_full(c, prompt, 20, 0, BYTES("\xe2\x9c"), &o, NULL);
+    o.carry = BYTES("\xe2\x9c");
+    submit_full(c, prompt, 20, &o, NULL);
     drain(w);
     assert_str(&c->pieces, "\xe2\x9c\x85!");
     assert_str(&c->text, "\xe2\x9c\x85!");
@@ -142,7 +143,7 @@ static enum submit_error try_submit(struct world *w, int32_t n, int64_t max_toke
     struct gen_options o = options_of(1, max_tokens);
 
     fill_prompt(prompt, n, 1);
-    return submit_full(client_new(w), prompt, n, 0, BYTES(""), &o, err);
+    return submit_full(client_new(w), prompt, n, &o, err);
 }
 
 static void test_what_can_never_fit_is_refused_with_need_and_limit(void **state)
@@ -242,7 +243,7 @@ static void test_a_queue_that_waits_for_blocks_is_bounded_too(void **state)
         int32_t prompt[800];
         struct gen_options o = options_of(1, 10);
         fill_prompt(prompt, 800, 10 + i);
-        n_accepted += submit_full(client_new(w), prompt, 800, 0, BYTES(""), &o, &err) == SUBMIT_OK;
+        n_accepted += submit_full(client_new(w), prompt, 800, &o, &err) == SUBMIT_OK;
         turn(w);
     }
     assert_int_equal(n_accepted, 2);
@@ -444,7 +445,7 @@ static struct client *submit_until(struct world *w, const int32_t *prompt, int32
     struct gen_options o = options_of(1, 500);
 
     o.deadline_us = clock_now_us() + at_ms * 1000;
-    submit_full(c, prompt, n, 0, BYTES(""), &o, NULL);
+    submit_full(c, prompt, n, &o, NULL);
     return c;
 }
 
@@ -605,9 +606,9 @@ static void resume_after(int32_t k, const char *stop)
     o.frequency = 0.5f;
     fill_prompt(ids, 50, 1);
     fake_force(w->runner, 7, 50, forced, (int32_t)sizeof text - 1);
-    submit_full(whole, ids, 50, 0, BYTES(""), &o, NULL);
+    submit_full(whole, ids, 50, &o, NULL);
     drain(w);
-    submit_full(first, ids, 50, 0, BYTES(""), &o, NULL);
+    submit_full(first, ids, 50, &o, NULL);
     struct gen_view view = {0};
     while (view.n_ids < k) {
         turn(w);
@@ -616,7 +617,7 @@ static void resume_after(int32_t k, const char *stop)
     engine_cancel(w->engine, first->gen, GEN_ORPHANED);
     assert_int_equal(first->end.n_ids, k);
     memcpy(ids + 50, first->ids, (size_t)k * sizeof *ids);
-    assert_int_equal(submit_full(rest, ids, 50 + k, k, BYTES(""), &o, NULL), SUBMIT_OK);
+    assert_int_equal(submit_resumed(rest, ids, 50, k, &o), SUBMIT_OK);
     drain(w);
     assert_int_equal(rest->end.finish, whole->end.finish);
     assert_int_equal(rest->end.n_prompt, 50);
@@ -654,7 +655,7 @@ static void test_resumed_with_nothing_left_it_ends_in_the_next_turn(void **state
     memcpy(ids + 20, "\0", 1);
     for (int i = 20; i < 30; i++)
         ids[i] = 'a' + i - 20;
-    submit_full(c, ids, 25, 5, BYTES(""), &o, NULL);
+    submit_resumed(c, ids, 20, 5, &o);
     assert_int_equal(c->n_ends, 0); /* nothing is called back from submit */
     drain(w);
     assert_int_equal(c->end.finish, GEN_LENGTH);
@@ -688,7 +689,7 @@ static void test_a_seed_gives_the_same_ids_whoever_is_beside(void **state)
         struct gen_options o = options_of(5 + (uint64_t)i, 20);
         o.temperature = 0;
         greedy[i] = client_new(w);
-        submit_full(greedy[i], prompt, 40, 0, BYTES(""), &o, NULL);
+        submit_full(greedy[i], prompt, 40, &o, NULL);
     }
     drain(w);
     assert_memory_equal(greedy[0]->ids, greedy[1]->ids, 20 * sizeof(int32_t));
@@ -705,7 +706,7 @@ static void test_every_generated_id_is_counted_also_after_resuming(void **state)
 
     fill_prompt(ids, 40, 1);
     o.presence = 0.5f;
-    submit_full(c, ids, 40, 15, BYTES(""), &o, NULL); /* 15 of them were generated before */
+    submit_resumed(c, ids, 25, 15, &o);
     for (int32_t made = 15; !engine_is_idle(w->engine); made++) {
         turn(w);
         const struct plan *p = w->runner->plan;

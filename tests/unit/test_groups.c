@@ -476,9 +476,9 @@ static void test_resumed_group_goes_on_where_it_was(void **state)
         starts[2].is_over = true;
         o.starts = starts;
         g = (struct group){.world = w, .n_branches = 4};
-        assert_int_equal(engine_submit(w->engine, &w->ns, ids, 50, 0, BYTES(""), &o, &group_events,
-                                       &g, &g.gen, &err),
-                         SUBMIT_OK);
+        assert_int_equal(
+            engine_submit(w->engine, &w->ns, ids, 50, &o, &group_events, &g, &g.gen, &err),
+            SUBMIT_OK);
         drain(w);
         assert_null(g.gen);
         for (int32_t i = 0; i < 4; i++) {

@@ -73,8 +73,8 @@ static void seen_submit(struct seen *s, struct world *w, int32_t n_branches, int
     o.logprobs = true;
     o.n_logprobs = BEST;
     fill_prompt(s->ids, PROMPT, kind);
-    if (engine_submit(w->engine, &w->ns, s->ids, PROMPT, 0, BYTES(""), &o, &seen_events, s, &s->gen,
-                      &err) != SUBMIT_OK)
+    if (engine_submit(w->engine, &w->ns, s->ids, PROMPT, &o, &seen_events, s, &s->gen, &err) !=
+        SUBMIT_OK)
         fail_msg("%s", err.text);
 }
 
@@ -115,18 +115,19 @@ static void test_of_resumed_ids_nothing_is_known(void **state)
     struct world *w = world_new(small_shape);
     static struct seen s = {0};
     static int32_t whole[TOKENS];
+    struct gen_start start = {.ids = whole, .n = 10};
     struct gen_options o = options_of(9, TOKENS);
     struct err err = {0};
 
     s = (struct seen){.w = w, .n_prompt = PROMPT, .from = {10}};
     fill_prompt(s.ids, PROMPT, 3);
     plain_run(w->runner, s.ids, PROMPT, &o, 0, whole, TOKENS);
-    memcpy(s.ids + PROMPT, whole, 10 * sizeof *whole);
     o.logprobs = true;
     o.n_logprobs = BEST;
-    assert_int_equal(engine_submit(w->engine, &w->ns, s.ids, PROMPT + 10, 10, BYTES(""), &o,
-                                   &seen_events, &s, &s.gen, &err),
-                     SUBMIT_OK);
+    o.starts = &start;
+    assert_int_equal(
+        engine_submit(w->engine, &w->ns, s.ids, PROMPT, &o, &seen_events, &s, &s.gen, &err),
+        SUBMIT_OK);
     drain(w);
     assert_int_equal(s.n_ids[0], TOKENS);
     assert_int_equal(s.n_checked, TOKENS - 10);

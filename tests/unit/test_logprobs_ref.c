@@ -222,8 +222,8 @@ static void ask(struct asked *a, struct bench *b, int32_t n_prompt, int32_t kind
     o.beam = beam;
     o.logprobs = o.prompt_logprobs = true;
     o.n_logprobs = o.n_prompt_logprobs = BEST;
-    if (engine_submit(b->engine, &ns, a->prompt, n_prompt, 0, BYTES(""), &o, &events, a, &a->gen,
-                      &err) != SUBMIT_OK)
+    if (engine_submit(b->engine, &ns, a->prompt, n_prompt, &o, &events, a, &a->gen, &err) !=
+        SUBMIT_OK)
         fail_msg("%s", err.text);
 }
 

@@ -47,10 +47,9 @@ static struct answer *answer_new(struct setup setup)
     options.stops = setup.stops;
     options.n_stops = setup.n_stops;
     options.ignore_eos = setup.ignore_eos;
-    if (!setup.carry.data)
-        setup.carry = BYTES("");
+    options.carry = setup.carry;
     a->vocab = vocab_with(setup.words, setup.n_words, !setup.no_ends);
-    output_init(&a->output, a->vocab.tokenizer, &options, setup.carry, setup.n_before,
+    output_init(&a->output, a->vocab.tokenizer, &options, setup.n_before,
                 setup.n_context ? setup.n_context : 1000);
     return a;
 }

@@ -86,8 +86,8 @@ static void ask_with(struct asked *a, struct world *w, int32_t n_prompt, int32_t
     o.prompt_logprobs = true;
     o.n_prompt_logprobs = n_best;
     fill_prompt(a->prompt, n_prompt, kind);
-    if (engine_submit(w->engine, &w->ns, a->prompt, n_prompt, 0, BYTES(""), &o, &asked_events, a,
-                      &a->gen, &err) != SUBMIT_OK)
+    if (engine_submit(w->engine, &w->ns, a->prompt, n_prompt, &o, &asked_events, a, &a->gen,
+                      &err) != SUBMIT_OK)
         fail_msg("%s", err.text);
     world_audit(w);
 }
@@ -297,7 +297,7 @@ static void test_a_resumed_group_collects_them_again(void **state)
         fill_prompt(ids, 90, 4);
         for (int32_t i = 0; i < 3; i++) {
             plain_run(w->runner, ids, 90, &o, i, made[i], 20);
-            starts[i] = (struct gen_start){.ids = made[i], .n = 3 * i, .carry = BYTES("")};
+            starts[i] = (struct gen_start){.ids = made[i], .n = 3 * i};
         }
         starts[0].is_over = over;
         o.n_branches = 3;
@@ -329,9 +329,9 @@ static void test_without_memory_they_are_refused(void **state)
         o.logprobs = o.prompt_logprobs = true;
         fill_prompt(a.prompt, 90, 1);
         mem_fail_at(n, false);
-        assert_int_equal(engine_submit(w->engine, &w->ns, a.prompt, 90, 0, BYTES(""), &o,
-                                       &asked_events, &a, &gen, &err),
-                         SUBMIT_TOO_LARGE);
+        assert_int_equal(
+            engine_submit(w->engine, &w->ns, a.prompt, 90, &o, &asked_events, &a, &gen, &err),
+            SUBMIT_TOO_LARGE);
         mem_fail_at(0, false);
         assert_null(gen);
         assert_non_null(strstr(err.text, "90"));

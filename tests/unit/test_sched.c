@@ -113,7 +113,7 @@ static void submit_urgent(struct client *c, const int32_t *ids, int32_t n, int32
     struct gen_options o = options_of(1, 2);
 
     o.priority = priority;
-    assert_int_equal(submit_full(c, ids, n, 0, BYTES(""), &o, NULL), SUBMIT_OK);
+    assert_int_equal(submit_full(c, ids, n, &o, NULL), SUBMIT_OK);
 }
 
 /* Turn of the first output of an urgent follower: its leader is not urgent, others are between. */
@@ -573,7 +573,7 @@ static uint64_t hash_of_load(uint64_t seed)
             struct client *c = client_new(w);
             struct gen_options o = options_of(rng_below(&rng, 5), 1 + (int64_t)rng_below(&rng, 60));
             o.ignore_eos = rng_below(&rng, 2);
-            submit_full(c, ids, 1 + (int32_t)rng_below(&rng, 199), 0, BYTES(""), &o, NULL);
+            submit_full(c, ids, 1 + (int32_t)rng_below(&rng, 199), &o, NULL);
         }
         if (rng_below(&rng, 9) == 0 && w->clients && w->clients->gen)
             engine_cancel(w->engine, w->clients->gen, GEN_CANCELLED);
