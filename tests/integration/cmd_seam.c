@@ -4,6 +4,9 @@
  *     SEAM WALL ms            an operator sets the wall clock
  *     SEAM SLOW ms            a step is launched so much later (0: at once), so that a tiny model takes
  *                             as long as a large one
+ *     SEAM STEPS n            n more steps are launched, then none (-1: all): what runs stands still
+ *                             where a test wants to look at it, however long the test takes to look
+ *     SEAM STANDS             1 when all of these have been launched and have ended, 0 before
  *     SEAM MEMORY n           the n-th allocation of a size that a client chose fails (0: none)
  *     SEAM SOCKET which n     the n-th read, write or accept fails (0: none)
  *     SEAM FILE n             the n-th call on a file fails with EIO (0: none)
@@ -33,28 +36,58 @@ static struct {
     /* the real runner's, once SLOW was said */
     void (*launch)(struct runner *r, const struct plan *plan);
     bool (*poll)(struct runner *r, struct runner_done *done);
-    const struct plan *waiting; /* to be launched at due_us; NULL: none */
+    const struct plan *waiting; /* to be launched from due_us on; NULL: none */
     int64_t due_us, slow_us;
-} seam;
+    int64_t steps;   /* that may be launched; negative: all */
+    bool is_running; /* one was launched and has not ended */
+} seam = {.steps = -1};
 
-/* ---- slow steps --------------------------------------------------------------------------------- */
+/* ---- slow steps, and steps that wait to be let go ----------------------------------------------- */
 
-static void slow_launch(struct runner *r, const struct plan *plan)
+static void launch_if_due(struct runner *r)
+{
+    if (!seam.waiting || seam.steps == 0 || (seam.slow_us > 0 && clock_mono_us() < seam.due_us))
+        return;
+    if (seam.steps > 0)
+        seam.steps--;
+    seam.launch(r, seam.waiting);
+    seam.waiting = NULL;
+    seam.is_running = true;
+}
+
+static void seam_launch(struct runner *r, const struct plan *plan)
 {
     seam.due_us = clock_mono_us() + seam.slow_us;
     seam.waiting = plan;
+    launch_if_due(r);
 }
 
-/* The loop's tick asks ten times a second. */
-static bool slow_poll(struct runner *r, struct runner_done *done)
+/* Every command makes the loop ask, and its tick does, ten times a second. */
+static bool seam_poll(struct runner *r, struct runner_done *done)
 {
-    if (seam.waiting && clock_mono_us() < seam.due_us && seam.slow_us > 0)
+    launch_if_due(r);
+    if (seam.waiting || !seam.poll(r, done))
         return false;
-    if (seam.waiting) {
-        seam.launch(r, seam.waiting);
-        seam.waiting = NULL;
+    seam.is_running = false;
+    return true;
+}
+
+/* The runner whose steps are ours now; NULL, and an error replied, where there is none. */
+static struct runner *take_runner(struct client *c)
+{
+    struct runner *r = c->server->served.runner;
+    if (!r) {
+        reply_error(&c->reply, "ERR no model is loaded");
+        return NULL;
     }
-    return seam.poll(r, done);
+    if (!seam.launch) {
+        seam.launch = r->launch;
+        seam.poll = r->poll;
+        r->launch = seam_launch;
+        r->poll = seam_poll;
+        seam.is_running = !engine_is_idle(c->server->engine);
+    }
+    return r;
 }
 
 /* ---- the command -------------------------------------------------------------------------------- */
@@ -97,21 +130,24 @@ static void run_memory(struct client *c, const struct request *q)
 static void run_slow(struct client *c, const struct request *q)
 {
     int64_t ms;
-    struct runner *r = c->server->served.runner;
-    if (!number(c, q->args[2], &ms))
+    if (!number(c, q->args[2], &ms) || !take_runner(c))
         return;
-    if (!r) {
-        reply_error(&c->reply, "ERR no model is loaded");
-        return;
-    }
-    if (!seam.launch) {
-        seam.launch = r->launch;
-        seam.poll = r->poll;
-        r->launch = slow_launch;
-        r->poll = slow_poll;
-    }
     seam.slow_us = ms * 1000;
     reply_ok(&c->reply);
+}
+
+static void run_steps(struct client *c, const struct request *q)
+{
+    int64_t n;
+    if (!number(c, q->args[2], &n) || !take_runner(c))
+        return;
+    seam.steps = n;
+    reply_ok(&c->reply);
+}
+
+static void run_stands(struct client *c, const struct request *q)
+{
+    reply_int(&c->reply, seam.steps == 0 && !seam.is_running);
 }
 
 /* True when this call is the one. */
@@ -199,6 +235,10 @@ static const struct command subcommands[] = {
      .complexity = "O(1)", .summary = "Launches steps later.", .syntax = "milliseconds:integer", .run = run_slow},
     {.name = "socket", .arity = 4, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes a socket call fail.", .syntax = "which n:integer", .run = run_socket},
+    {.name = "stands", .arity = 2, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Whether the steps let go have ended.", .run = run_stands},
+    {.name = "steps", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Lets so many more steps be launched.", .syntax = "n:integer", .run = run_steps},
     {.name = "wall", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Sets the wall clock.", .syntax = "milliseconds:integer", .run = run_wall},
     {.name = NULL},

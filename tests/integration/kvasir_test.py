@@ -180,6 +180,21 @@ class Client:
             pairs = zip(reply[0::2], reply[1::2])
         return {_key(k): v.decode() if isinstance(v, bytes) else v for k, v in pairs}
 
+    def stop_at(self, n, *keys):
+        """The twin of the server lets each of these keys generate n tokens or a few more, and then
+        stands still until more SEAM STEPS are let go. Say SEAM STEPS 0 before the first GEN. A tiny
+        model is through with a thousand tokens while a busy machine lets the test wait for its turn;
+        what stands still can be looked at for as long as that takes."""
+        def generated():
+            return {key: self.geninfo(key)["generated"] for key in keys}
+
+        def stands():
+            return self.call("SEAM", "STANDS")
+
+        while min(generated().values()) < n:
+            self.call("SEAM", "STEPS", n - min(generated().values()))
+            wait_until(stands, lambda: f"steps up to {n} tokens are done: {generated()}")
+
     def wait_end(self, key, last):
         """The reader's loop: every piece after `last`, joined, and the fields of the end entry."""
         pieces = []
@@ -348,10 +363,10 @@ class Server:
 MODEL_OPTIONS = {"kv-cache-size": "32mb", "threads": 1}
 
 
-def model_server(**options):
+def model_server(program="kvasir-server", **options):
     """A server with the tiny model, on a unix socket; options with _ for -."""
     return Server({**MODEL_OPTIONS, "model": tiny_model(), **{k.replace("_", "-"): v for k, v in options.items()}},
-                  tcp=False)
+                  tcp=False, program=program)
 
 
 def with_model(**options):
@@ -372,7 +387,7 @@ def wait_until(condition, what, patience=None):
         if value:
             return value
         time.sleep(0.005)
-    raise AssertionError(f"waited in vain: {what}")
+    raise AssertionError(f"waited in vain: {what() if callable(what) else what}")
 
 
 _tests = []

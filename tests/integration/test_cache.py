@@ -104,14 +104,15 @@ def _(server, c):
 
 
 @test("GENINFO and CACHE INFO tell shared from own blocks while two read one prefix")
-@with_model()
+@with_model(program="kvasir-server-test")
 def _(server, c):
     prompt = text(200)
     c.call("GEN", "a", prompt, *GREEDY, "MAXTOKENS", 1)
     own = c.geninfo("a")["own-blocks"]
+    c.call("SEAM", "STEPS", 0)
     for key in ("b", "d"):
         c.call("GEN", key, prompt, *GREEDY, "MAXTOKENS", 1500, "ASYNC")
-    wait_until(lambda: min(c.geninfo(key)["generated"] for key in ("b", "d")) > 20, "both run")
+    c.stop_at(30, "b", "d")
     b, d, all_of = c.geninfo("b"), c.geninfo("d"), cache_info(c)
     assert b["shared-blocks"] == d["shared-blocks"] == all_of["shared"] >= own - 2, (b, d, all_of)
     assert 0 < b["own-blocks"] <= b["blocks"] - b["shared-blocks"] + 1, b
