@@ -10,6 +10,11 @@
  * could not enter them as it stands: its sum over its length^penalty is not above the worst answer.
  * At the length limit what goes on becomes answers as it is.
  *
+ * The device tells only so many of the best. With stop strings fewer than `width` of them may go on:
+ * then the search goes on with those, and the places left over repeat the first of them with a sum of
+ * minus infinity, so that nothing comes of them: answers and what goes on are `width` at least, since
+ * of the first `width` in the order each is one or the other.
+ *
  * The branches form a tree over blocks. A branch with several continuations keeps the first in its
  * place; the others take its table in the place of branches that have none, whose blocks go back. The
  * block that is being filled is copied when one of them writes, as in any group. Nothing is told
@@ -28,20 +33,23 @@
 #include "base/plant.h"
 #include "engine/generation.h"
 
-/* As many as can not all be ends of text with fewer than `width` others among them. */
-int32_t beam_n_candidates(const struct tokenizer *t, int32_t width)
+/* As many as can not all be ends of text with fewer than `width` others among them. How many a stop
+ * string ends nobody knows: then all that can be told. */
+static int32_t n_candidates(const struct tokenizer *t, const struct gen_options *options)
 {
     int32_t n_ends, n_vocab = tokenizer_n_vocab(t);
 
     (void)tokenizer_end_ids(t, &n_ends);
-    int32_t n = 2 * width + n_ends < PLAN_BEST ? 2 * width + n_ends : PLAN_BEST;
+    int32_t n = 2 * options->n_branches + n_ends;
+    if (n > PLAN_BEST || options->n_stops > 0)
+        n = PLAN_BEST;
     return n < n_vocab ? n : n_vocab;
 }
 
 /* Best ids that are asked for of each branch: candidates, and what LOGPROBS shows. */
 int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options)
 {
-    int32_t n = beam_n_candidates(t, options->n_branches);
+    int32_t n = n_candidates(t, options);
 
     return options->logprobs && options->n_logprobs > n ? options->n_logprobs : n;
 }
@@ -60,7 +68,7 @@ struct beam *beam_new(const struct tokenizer *t, const struct gen_options *optio
 
     b->tokenizer = t;
     b->width = options->n_branches;
-    b->n_candidates = beam_n_candidates(t, b->width);
+    b->n_candidates = n_candidates(t, options);
     b->n_logprobs = options->logprobs ? options->n_logprobs : -1;
     b->length_penalty = options->length_penalty;
     b->early_stop = options->early_stop;
@@ -122,12 +130,18 @@ static int compare(const void *left, const void *right)
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
+/* Not one that only holds a place. */
+static bool is_beam(const struct beam *b, int32_t branch)
+{
+    return b->sums[branch] > -INFINITY;
+}
+
 static int32_t collect(struct beam *b)
 {
     int32_t n = 0;
 
     for (int32_t i = 0; i < b->width; i++)
-        for (int32_t k = 0; b->best[i] && k < b->n_candidates; k++) {
+        for (int32_t k = 0; b->best[i] && is_beam(b, i) && k < b->n_candidates; k++) {
             const struct chosen *c = &b->best[i][k];
             if (c->id >= 0 && c->logprob > -INFINITY)
                 b->candidates[n++] = (struct beam_candidate){
@@ -217,6 +231,15 @@ static int32_t walk(struct gen *g, int32_t n)
     return n_next;
 }
 
+/* The places behind the n_next that go on are held by the first of them. */
+static void fill_places(struct beam *b, int32_t n_next)
+{
+    for (int32_t i = n_next; i < b->width; i++) {
+        b->next[i] = b->next[0];
+        b->next[i].sum = -INFINITY;
+    }
+}
+
 /* Branch q goes on from where `from` stands. */
 static void take_place(struct cache *c, struct seq *q, const struct seq *from)
 {
@@ -301,10 +324,12 @@ bool beam_step(struct gen *g, struct cache *c)
         if (n->finish == GEN_LENGTH)
             add_answer(b, &g->seqs[n->branch], n, score_of(b, n->sum, length), GEN_LENGTH);
     }
-    bool is_over = n_next < b->width || b->next[0].finish == GEN_LENGTH ||
-                   is_settled(b, b->next[0].sum, length);
-    if (!is_over)
+    bool is_over =
+        n_next == 0 || b->next[0].finish == GEN_LENGTH || is_settled(b, b->next[0].sum, length);
+    if (!is_over) {
+        fill_places(b, n_next);
         assign(g, c);
+    }
     memset((void *)b->best, 0, (size_t)b->width * sizeof *b->best);
     b->n_ready = 0;
     return is_over;

@@ -32,7 +32,8 @@ struct beam {
     int32_t n_logprobs;                /* told beside each id; -1: nobody asked */
     double length_penalty;
     bool early_stop, ignore_eos;
-    double *sums;                /* [width] owns; of the running branches */
+    double *sums;                /* [width] owns; of the running branches; -INFINITY: holds a
+                                    place only */
     const struct chosen **best;  /* [width] owns; of this step, each [n_candidates] at least; NULL:
                                     none */
     int32_t n_ready;             /* branches whose best have come */
@@ -47,7 +48,6 @@ struct beam {
 struct beam *beam_new(const struct tokenizer *t, const struct gen_options *options,
                       int32_t n_prompt, int32_t n_context);
 void beam_free(struct beam *b);
-int32_t beam_n_candidates(const struct tokenizer *t, int32_t width);
 int32_t beam_n_best(const struct tokenizer *t, const struct gen_options *options);
 bool beam_take(struct gen *g, struct seq *q, const struct chosen *best);
 bool beam_step(struct gen *g, struct cache *c);

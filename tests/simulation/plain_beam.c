@@ -8,7 +8,9 @@
  *     order it goes no further; the first `width` others go on;
  *   - a row's first continuation stays in its place, the others take places that nobody keeps, from
  *     the lowest on;
- *   - over: the length is reached, fewer than `width` go on, or `width` answers are there and (unless
+ *   - where stop strings leave fewer than `width`, those go on, and the other places repeat the first
+ *     of them with a sum of minus infinity, of which nothing comes;
+ *   - over: the length is reached, none goes on, or `width` answers are there and (unless
  *     EARLYSTOP) the best that goes on does not score more than the worst of them. */
 #include "plain_beam.h"
 
@@ -52,12 +54,15 @@ uint64_t plain_beam_seen(const struct plain_beam *b, const int32_t *ids, int32_t
 static int32_t list_all(const struct plain_beam *b, struct next *all)
 {
     int32_t width = b->options.n_branches, n_rows = b->n_steps > 0 ? width : 1, n = 0;
-    int32_t n_best = 2 * width + 1 < TOY_VOCAB ? 2 * width + 1 : TOY_VOCAB;
+    bool is_narrow = b->options.n_stops == 0 && 2 * width + 1 < TOY_VOCAB;
+    int32_t n_best = is_narrow ? 2 * width + 1 : TOY_VOCAB;
     struct chosen best[TOY_VOCAB];
     int32_t ids[LONE_MAX_IDS];
     for (int32_t row = 0; row < n_rows; row++) {
         double sum = b->n_steps > 0 ? b->rows[b->n_steps - 1][row].sum : 0;
         int32_t n_ids = plain_beam_row(b, b->n_steps, row, ids);
+        if (isinf(sum))
+            continue;
         toy_best(plain_beam_seen(b, ids, n_ids), toy_banned(&b->options), n_best, best);
         for (int32_t k = 0; k < n_best && best[k].id >= 0; k++) {
             struct next c = {sum + (double)best[k].logprob, row, best[k].id};
@@ -109,10 +114,12 @@ static int32_t sort_out(struct plain_beam *b, const struct next *all, int32_t n,
 }
 
 /* The step's rows: everybody to a place. */
-static void place_all(struct plain_beam *b, const struct next *next)
+static void place_all(struct plain_beam *b, struct next *next, int32_t n_next)
 {
     int32_t width = b->options.n_branches, place[MAX_ROWS];
     bool is_taken[MAX_ROWS] = {false};
+    for (; n_next < width; n_next++)
+        next[n_next] = (struct next){-INFINITY, next[0].row, next[0].id};
     for (int32_t i = 0; i < width; i++) {
         place[i] = is_taken[next[i].row] ? -1 : next[i].row;
         is_taken[next[i].row] = true;
@@ -180,11 +187,10 @@ void plain_beam_run(struct plain_beam *b, const int32_t *prompt, int32_t n_promp
     memcpy(b->prompt, prompt, (size_t)n_prompt * sizeof *prompt);
     while (b->n_steps < n_steps) {
         int32_t n_next = sort_out(b, all, list_all(b, all), next);
-        b->is_over = end_by_length(b, next, n_next) || n_next < b->options.n_branches ||
-                     is_settled(b, next[0].sum);
+        b->is_over = end_by_length(b, next, n_next) || n_next == 0 || is_settled(b, next[0].sum);
         if (b->is_over)
             return;
-        place_all(b, next);
+        place_all(b, next, n_next);
     }
     fill_up(b);
 }

@@ -68,14 +68,15 @@ static int32_t plain_search(const struct fake_runner *r, const int32_t *prompt, 
         int32_t from, rank, id;
     } all[MAX_WIDTH * 40], swap;
     int32_t width = o->n_branches, n_now = 1, n_done = 0;
+    int32_t n_best = o->n_stops > 0 ? 40 : 2 * width + 2; /* 40: the whole vocabulary */
     struct chosen best[40];
 
     now[0] = (struct line){0};
     for (int32_t made = 1;; made++) {
         int32_t n_all = 0, n_next = 0;
         for (int32_t i = 0; i < n_now; i++) {
-            fake_best(r, hash_of(prompt, n_prompt, &now[i]), 2 * width + 2, best);
-            for (int32_t k = 0; k < 2 * width + 2 && best[k].id >= 0; k++, n_all++) {
+            fake_best(r, hash_of(prompt, n_prompt, &now[i]), n_best, best);
+            for (int32_t k = 0; k < n_best && best[k].id >= 0; k++, n_all++) {
                 all[n_all].sum = now[i].sum + (double)best[k].logprob;
                 all[n_all].from = i;
                 all[n_all].rank = k;
@@ -93,29 +94,22 @@ static int32_t plain_search(const struct fake_runner *r, const int32_t *prompt, 
             l.sum = all[i].sum;
             l.score = l.sum / pow(made, o->length_penalty);
             l.finish = GEN_STOP;
-            if (all[i].id == r->end_id) {
-                if (i < width)
-                    keep(done, &n_done, width, l);
-                continue;
-            }
-            l.ids[l.n++] = all[i].id;
-            int32_t n_stop = stop_behind(&l, o);
-            if (n_stop > 0) {
-                l.n -= n_stop; /* cut out */
-                if (i < width)
-                    keep(done, &n_done, width, l);
-                continue;
-            }
-            next[n_next++] = l;
+            bool is_end = all[i].id == r->end_id;
+            if (!is_end)
+                l.ids[l.n++] = all[i].id;
+            int32_t n_stop = is_end ? 0 : stop_behind(&l, o);
+            l.n -= n_stop; /* cut out */
+            if (!is_end && n_stop == 0)
+                next[n_next++] = l;
+            else if (i < width)
+                keep(done, &n_done, width, l);
         }
-        if (made == o->max_tokens) {
-            for (int32_t i = 0; i < n_next; i++) {
-                next[i].finish = GEN_LENGTH;
-                keep(done, &n_done, width, next[i]);
-            }
+        for (int32_t i = 0; made == o->max_tokens && i < n_next; i++) {
+            next[i].finish = GEN_LENGTH;
+            keep(done, &n_done, width, next[i]);
+        }
+        if (made == o->max_tokens || n_next == 0)
             return n_done;
-        }
-        assert_int_equal(n_next, width);
         if (n_done == width &&
             (o->early_stop || next[0].sum / pow(made, o->length_penalty) <= done[width - 1].score))
             return n_done;
@@ -260,6 +254,38 @@ static void test_stop_string_makes_an_answer(void **state)
     drain(w);
     check_search(&s);
     world_free(w);
+}
+
+/* Most letters end the text, so that fewer than the width can go on, or none: nothing is cut short
+ * for that, and every answer is one. The order of the letters is another at every place. */
+static void test_search_goes_on_with_fewer_beams_where_stop_strings_end_the_others(void **state)
+{
+    (void)state;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+    int32_t n_narrow = 0;
+
+    for (int32_t width = 1; width <= MAX_WIDTH; width *= 2)
+        for (int32_t n_stops = 18; n_stops <= 26; n_stops++)
+            for (int32_t length = 1; length <= 9; length += 4) {
+                static struct search s;
+                struct bytes stops[26];
+                struct world *w = beam_world(small_shape);
+                for (int32_t i = 0; i < n_stops; i++)
+                    stops[i] = (struct bytes){letters + i, 1};
+                s.options = gen_options_default();
+                s.options.stops = stops;
+                s.options.n_stops = n_stops;
+                s.options.length_penalty = 3; /* long ones are worth it: none is settled early */
+                s.options.logprobs = true;
+                s.options.n_logprobs = 3;
+                search_submit(&s, w, 45, n_stops, width, length);
+                drain(w);
+                check_search(&s);
+                for (int32_t i = 0; i < width; i++)
+                    n_narrow += n_stops > 26 - width && length > 1 && s.got[i].n == length;
+                world_free(w);
+            }
+    assert_true(n_narrow > 5);
 }
 
 /* Strings of three ids that some answer has when nothing stops it: a branch carries two of them along
@@ -475,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_a_plain_search_at_every_width_and_penalty),
         cmocka_unit_test(test_stop_string_makes_an_answer),
+        cmocka_unit_test(test_search_goes_on_with_fewer_beams_where_stop_strings_end_the_others),
         cmocka_unit_test(test_stop_strings_are_found_in_beams_that_change_their_places),
         cmocka_unit_test(test_stop_string_may_begin_with_carried_bytes),
         cmocka_unit_test(test_dropped_beams_free_what_only_they_used),
