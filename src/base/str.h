@@ -62,4 +62,13 @@ int format_six(char out[16], double value); /* "%.6g" at a tenth of its cost; le
 /* Glob of Redis (* ? [a-z] [^x] \x); linear-time backtracking to the last star only. */
 bool glob_match(struct bytes pattern, struct bytes text, bool nocase);
 
+/* ---- bytes between double quotes -------------------------------------------------------------- */
+
+/* Pairs: a byte, and the letter behind the backslash that stands for it. The first are all that a
+ * conf file of Redis is written with, the others what redis-cli prints strings with. */
+#define ESCAPES_OF_CONF "\"\"\\\\"
+#define ESCAPES_OF_REPLIES ESCAPES_OF_CONF "\nn\rr\tt\aa\bb"
+/* Every other byte that is no printable ASCII becomes \xHH; option_split reads all of it back. */
+void str_append_escaped(struct str *out, struct bytes data, const char *pairs);
+
 #endif

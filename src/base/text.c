@@ -1,4 +1,5 @@
-/* text.c - numbers as Redis reads and prints them, and its glob patterns (declared in str.h). */
+/* text.c - numbers and quoted bytes as Redis reads and prints them, and its glob patterns (declared
+ * in str.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,22 @@ int format_six(char out[16], double value)
     at = put_digits(at, digits, n, exponent);
     *at = '\0';
     return (int)(at - out);
+}
+
+void str_append_escaped(struct str *out, struct bytes data, const char *pairs)
+{
+    for (size_t i = 0; i < data.len; i++) {
+        unsigned char c = (unsigned char)data.data[i];
+        const char *pair = pairs;
+        while (*pair != '\0' && (unsigned char)*pair != c)
+            pair += 2;
+        if (*pair != '\0')
+            str_printf(out, "\\%c", pair[1]);
+        else if (c >= ' ' && c <= '~')
+            str_append_char(out, (char)c);
+        else
+            str_printf(out, "\\x%02x", c);
+    }
 }
 
 static unsigned char fold(unsigned char c, bool nocase)

@@ -36,15 +36,7 @@ static void append_word(struct str *out, struct bytes value)
         return;
     }
     str_append_char(out, '"');
-    for (size_t i = 0; i < value.len; i++) {
-        unsigned char c = (unsigned char)value.data[i];
-        if (c == '"' || c == '\\')
-            str_printf(out, "\\%c", c);
-        else if (isprint(c))
-            str_append_char(out, (char)c);
-        else
-            str_printf(out, "\\x%02x", c);
-    }
+    str_append_escaped(out, value, ESCAPES_OF_CONF);
     str_append_char(out, '"');
 }
 

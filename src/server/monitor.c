@@ -35,27 +35,10 @@ void monitor_leave(struct client *c)
 
 /* ---- the line --------------------------------------------------------------------------------- */
 
-static void append_char(struct str *out, unsigned char c)
-{
-    static const char plain[] = "\n\r\t\a\b\\\"", letters[] = "nrtab\\\"";
-    for (size_t i = 0; i + 1 < sizeof plain; i++) {
-        if (c != (unsigned char)plain[i])
-            continue;
-        str_append_char(out, '\\');
-        str_append_char(out, letters[i]);
-        return;
-    }
-    if (c >= ' ' && c < 0x7f)
-        str_append_char(out, (char)c);
-    else
-        str_printf(out, "\\x%02x", c);
-}
-
 static void append_arg(struct str *out, struct bytes arg)
 {
     size_t len = arg.len < ARG_BYTES ? arg.len : ARG_BYTES;
-    for (size_t i = 0; i < len; i++)
-        append_char(out, (unsigned char)arg.data[i]);
+    str_append_escaped(out, (struct bytes){arg.data, len}, ESCAPES_OF_REPLIES);
     if (arg.len > len)
         str_printf(out, "... (%zu more bytes)", arg.len - len);
 }

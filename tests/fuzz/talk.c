@@ -77,11 +77,7 @@ static void tell(unsigned client, const char *mark, const char *data, size_t len
         return;
     struct str line = {0};
     str_printf(&line, "%u %s ", client, mark);
-    for (size_t i = 0; i < len; i++)
-        if (data[i] >= ' ' && data[i] <= '~')
-            str_append_char(&line, data[i]);
-        else
-            str_printf(&line, "\\x%02x", (unsigned char)data[i]);
+    str_append_escaped(&line, (struct bytes){data, len}, "");
     fprintf(stderr, "%s\n", line.data);
     str_free(&line);
 }

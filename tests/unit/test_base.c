@@ -170,6 +170,35 @@ static void test_globs_match_as_in_redis(void **state)
             rows[i].match);
 }
 
+static void test_escaped_bytes_are_read_back(void **state)
+{
+    static const struct {
+        const char *pairs, *want; /* of what every byte from '\a' to '\r', '"' and '\\' become */
+    } rows[] = {
+        {"", "\\x07\\x08\\x09\\x0a\\x0b\\x0c\\x0d\"\\"},
+        {ESCAPES_OF_CONF, "\\x07\\x08\\x09\\x0a\\x0b\\x0c\\x0d\\\"\\\\"},
+        {ESCAPES_OF_REPLIES, "\\a\\b\\t\\n\\x0b\\x0c\\r\\\"\\\\"},
+    };
+    char all[256];
+    for (int c = 0; c < 256; c++)
+        all[c] = (char)c;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct str out = {0}, line = {0}, word;
+        str_append_escaped(&out, BYTES("\a\b\t\n\v\f\r\"\\"), rows[i].pairs);
+        assert_string_equal(out.data, rows[i].want);
+        str_append_char(&line, '"');
+        str_append_escaped(&line, (struct bytes){all, sizeof all}, rows[i].pairs);
+        str_append_char(&line, '"');
+        if (*rows[i].pairs != '\0') {
+            assert_int_equal(option_split(bytes_of(&line), &word, 1), 1);
+            assert_true(bytes_equal(bytes_of(&word), (struct bytes){all, sizeof all}));
+            str_free(&word);
+        }
+        str_free(&out);
+        str_free(&line);
+    }
+}
+
 static void test_a_glob_of_many_stars_takes_no_exponential_time(void **state)
 {
     struct str pattern = {0}, text = {0};
@@ -568,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_reals_take_exponents_and_refuse_nan_inf_hex_and_blanks),
         cmocka_unit_test(test_sizes_and_times_carry_units),
         cmocka_unit_test(test_globs_match_as_in_redis),
+        cmocka_unit_test(test_escaped_bytes_are_read_back),
         cmocka_unit_test(test_a_glob_of_many_stars_takes_no_exponential_time),
         cmocka_unit_test(test_table_finds_what_was_put_and_not_what_was_removed),
         cmocka_unit_test(test_a_scan_across_growth_misses_no_key),
