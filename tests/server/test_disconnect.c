@@ -146,8 +146,10 @@ static int enter(struct trial *c, const struct state *state)
         (void)world_say(c->w, first, state->says, strlen(state->says));
     int fd = world_dial(c->w, c->tcp);
     (void)world_say(c->w, fd, state->says, strlen(state->says));
+    int port = first >= 0 ? world_port(first) : 0;
     if (first >= 0)
         close(first);
+    world_await_end(c->w, port, WORLD_PATIENCE_MS);
     if (state->extra == FLOODS)
         say_repeated(c, fd, "PING\r\n", FLOOD_BYTES);
     if (state->extra == FLOODS && is_read(c))
@@ -239,12 +241,14 @@ static void check_resend(struct trial *c, const struct state *state)
     int fd = world_dial(c->w, c->tcp), n_right;
     (void)world_say_line(c->w, fd, gen);
     (void)world_rest(c->w);
+    world_settle(c->w, fd);
     (void)world_hear(fd, &first);
     if (trial_count_ends(c, "orphaned", &n_right) != n_branches(state) || n_right != 0)
         trial_blame(c, "after the resend: %.300s", c->heard.data);
     trial_expect(c, "DEL k", ":1\r\n");
     (void)world_say_line(c->w, fd, gen);
     (void)world_rest(c->w);
+    world_settle(c->w, fd);
     (void)world_hear(fd, &alone);
     if (first.len < 8 || first.len != alone.len || memcmp(first.data, alone.data, alone.len) != 0)
         trial_blame(c, "the resend got '%.60s', an undisturbed run '%.60s'",
@@ -261,10 +265,10 @@ static void run_cell(struct trial *c, const struct state *state, const struct ma
     size_t memory = world_memory();
     int files = world_files();
     *c->fault = '\0';
-    int fd = enter(c, state);
+    int fd = enter(c, state), port = world_port(fd);
     fd = manner->go(c, fd);
-    if (c->tcp && manner->is_gone)
-        trial_let_arrive(c, 200);
+    if (manner->is_gone) /* the end of who has unread output may wait behind what cannot be sent */
+        world_await_end(c->w, port, state->extra == UNREAD ? 200 : WORLD_PATIENCE_MS);
     for (int i = 0; i < 10; i++)
         world_pass_ms(c->w, 100); /* the tick asks whether paused clients are still there */
     trial_check_books(c, "after it went");

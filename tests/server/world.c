@@ -9,12 +9,14 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/err.h"
@@ -22,6 +24,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "keyspace/generate.h"
+#include "server/client.h"
 #include "tests/unit/fake_runner.h"
 
 enum {
@@ -35,6 +38,9 @@ enum {
     BLOCK_BYTES = BLOCK_SIZE * sizeof(uint64_t), /* of the scripted model */
     N_END_IDS = 4,
     MAX_TURNS = 20000,
+    MAX_PORTS = 10,         /* tried before giving up */
+    LOOK_US = 100,          /* between two looks at a TCP connection */
+    TCP_IS_ESTABLISHED = 1, /* of tcpi_state; named in a header that excludes linux/tcp.h */
     WALL_MS_HIGH = 1700000, /* thousands of seconds: where the frozen clock starts */
 };
 
@@ -108,7 +114,7 @@ static void set_option(struct config *c, const char *name, const char *value)
     }
 }
 
-/* A port that was free a moment ago. */
+/* A port that was free a moment ago; another program may have it before the server does. */
 static int free_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -212,17 +218,9 @@ static void take_jobs(struct world *w)
     w->none = jobs_new(0);
 }
 
-void world_open(struct world *w, const char *const *options, bool tcp)
+static struct server *new_server(struct world *w, const char *const *options, struct err *err)
 {
     struct config c;
-    struct err err;
-    *w = (struct world){.port = tcp ? free_port() : 0};
-    world_fail_socket(0, WORLD_SOCKETS_WORK);
-    mem_fail_at(0, false);
-    file_fail_at(0, 0);
-    clock_freeze((int64_t)WALL_MS_HIGH * 1000 * 1000, 1000000);
-    log_threshold = LOG_WARNING + 1; /* what tests provoke is no news */
-    snprintf(w->path, sizeof w->path, "/tmp/kvasir-world-%d", (int)getpid());
     config_default(&c);
     c.port = w->port;
     c.file = make_conf(w);
@@ -233,7 +231,23 @@ void world_open(struct world *w, const char *const *options, bool tcp)
     set_option(&c, "max-running", "8");
     for (; options && *options; options += 2)
         set_option(&c, options[0], options[1]);
-    w->s = server_new(&c, &err);
+    return server_new(&c, err);
+}
+
+void world_open(struct world *w, const char *const *options, bool tcp)
+{
+    struct err err;
+    *w = (struct world){0};
+    world_fail_socket(0, WORLD_SOCKETS_WORK);
+    mem_fail_at(0, false);
+    file_fail_at(0, 0);
+    clock_freeze((int64_t)WALL_MS_HIGH * 1000 * 1000, 1000000);
+    log_threshold = LOG_WARNING + 1; /* what tests provoke is no news */
+    snprintf(w->path, sizeof w->path, "/tmp/kvasir-world-%d", (int)getpid());
+    for (int i = 0; !w->s && i < MAX_PORTS; i++) {
+        w->port = tcp ? free_port() : 0;
+        w->s = new_server(w, options, &err);
+    }
     if (!w->s) {
         fprintf(stderr, "server: %s\n", err.text);
         abort();
@@ -313,6 +327,85 @@ void world_pass_ms(struct world *w, int64_t ms)
     world_steps(w, 4);
 }
 
+/* ---- what TCP carries ------------------------------------------------------------------------- */
+
+/* What is written to a Unix socket is there when write returns. What TCP carries goes through the
+ * kernel's queues, which a busy machine works off when it comes to it: a turn of the loop right
+ * behind the write may see nothing, or half. So whoever has said something on TCP waits, in real
+ * time, until the kernel says that it is there. */
+
+int world_port(int fd)
+{
+    struct sockaddr_in a = {0};
+    socklen_t len = sizeof a;
+    return getsockname(fd, (struct sockaddr *)&a, &len) == 0 && a.sin_family == AF_INET
+               ? ntohs(a.sin_port)
+               : 0;
+}
+
+/* The server's side of the connection from this port; NULL: it has none. */
+static const struct client *other_side(const struct world *w, int port)
+{
+    LIST_FOREACH(&w->s->clients, node, next) {
+        const struct client *c = LIST_ITEM(node, struct client, node);
+        struct sockaddr_in a = {0};
+        socklen_t len = sizeof a;
+        if (c->conn.fd >= 0 && getpeername(c->conn.fd, (struct sockaddr *)&a, &len) == 0 &&
+            a.sin_family == AF_INET && ntohs(a.sin_port) == port)
+            return c;
+    }
+    return NULL;
+}
+
+static struct tcp_info info_of(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    (void)getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len); /* of a dead one all is 0 */
+    return info;
+}
+
+static bool is_under_way(const struct tcp_info *from, const struct tcp_info *to)
+{
+    return from->tcpi_bytes_sent - from->tcpi_bytes_retrans > to->tcpi_bytes_received;
+}
+
+/* Replies of more than a TCP window are not waited for: who asks may not be reading. */
+static bool is_settled(const struct client *c, int fd)
+{
+    struct tcp_info ours = info_of(fd), theirs = info_of(c->conn.fd);
+    bool will_be_read = ours.tcpi_notsent_bytes > 0 && c->conn.reading;
+    return !will_be_read && !is_under_way(&ours, &theirs) && !is_under_way(&theirs, &ours);
+}
+
+static void look_again(struct world *w)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_US * 1000}, NULL);
+    world_steps(w, 1);
+}
+
+void world_settle(struct world *w, int fd)
+{
+    const struct client *c;
+    int port = world_port(fd);
+    for (int us = 0; port != 0 && us < WORLD_PATIENCE_MS * 1000; us += LOOK_US) {
+        if ((c = other_side(w, port)) == NULL || is_settled(c, fd))
+            return;
+        look_again(w);
+    }
+}
+
+void world_await_end(struct world *w, int port, int ms)
+{
+    const struct client *c;
+    for (int us = 0; port != 0 && us < ms * 1000; us += LOOK_US) {
+        c = other_side(w, port);
+        if (c == NULL || info_of(c->conn.fd).tcpi_state != TCP_IS_ESTABLISHED)
+            return;
+        look_again(w);
+    }
+}
+
 /* ---- clients ---------------------------------------------------------------------------------- */
 
 static int connect_unix(const struct world *w)
@@ -329,9 +422,18 @@ static int connect_tcp(const struct world *w)
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons((uint16_t)w->port),
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     ASSERT(fd >= 0);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* else it says things later */
     return connect(fd, (struct sockaddr *)&a, sizeof a) == 0 ? fd : (close(fd), -1);
+}
+
+/* A connection stands for us before the server may accept it. */
+static void await_accept(struct world *w, int fd)
+{
+    for (int us = 0; other_side(w, world_port(fd)) == NULL && us < WORLD_PATIENCE_MS * 1000;
+         us += LOOK_US)
+        look_again(w);
 }
 
 int world_dial(struct world *w, bool tcp)
@@ -340,6 +442,8 @@ int world_dial(struct world *w, bool tcp)
     if (fd >= 0)
         ASSERT(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
     world_steps(w, 3);
+    if (fd >= 0 && tcp)
+        await_accept(w, fd);
     return fd;
 }
 
@@ -353,9 +457,12 @@ bool world_say(struct world *w, int fd, const char *data, size_t len)
         idle = n > 0 ? 0 : idle + 1;
         data += n > 0 ? n : 0;
         len -= n > 0 ? (size_t)n : 0;
+        world_settle(w, fd);
         world_steps(w, 1);
     }
+    world_settle(w, fd);
     world_steps(w, 3);
+    world_settle(w, fd); /* the answer */
     return len == 0;
 }
 

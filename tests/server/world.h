@@ -16,6 +16,7 @@
 struct fake_runner;
 
 #define WORLD_CONF "# written by a test\n"
+enum { WORLD_PATIENCE_MS = 10000 }; /* of real time, with what TCP carries */
 
 enum world_socket_fault {
     WORLD_SOCKETS_WORK,
@@ -57,6 +58,14 @@ bool world_say_line(struct world *w, int fd, const char *line); /* CR LF is adde
 bool world_hear(int fd, struct str *out);
 /* Says a line and hears the answer; out is cleared before. */
 bool world_ask(struct world *w, int fd, const char *line, struct str *out);
+
+/* Of TCP; on a Unix socket there is nothing to wait for, and its port is 0. World_say and world_ask
+ * settle what they said and what was answered at once. */
+int world_port(int fd);
+/* Until all that either side has written has come to the other. */
+void world_settle(struct world *w, int fd);
+/* Until the end of the connection from this port has come to the server; at most ms. */
+void world_await_end(struct world *w, int port, int ms);
 
 /* Call number n of read, write or accept from now on does this; 0 disarms. */
 void world_fail_socket(uint64_t n, enum world_socket_fault fault);
