@@ -1,8 +1,7 @@
-// node-redis against a real server. Argument: TCP port. One line `NAME ok` or `NAME FAILED: why` a check.
-const { createClient } = require('redis');
-const port = Number(process.argv[2]);
+// node-redis against a real server: what test_node_redis.py asks for.
+const run = require('./node_checks');
 
-const checks = {
+run({
   async basics(c) {
     if ((await c.ping()) !== 'PONG') throw new Error('ping');
     if (!(await c.info()).includes('redis_version')) throw new Error('info');
@@ -47,20 +46,4 @@ const checks = {
     }
     throw new Error('accepted');
   },
-};
-
-(async () => {
-  for (const [name, check] of Object.entries(checks)) {
-    const c = createClient({ socket: { port, host: '127.0.0.1' } });
-    c.on('error', () => {});
-    await c.connect();
-    try {
-      await c.flushAll();
-      await check(c);
-      console.log(`${name} ok`);
-    } catch (e) {
-      console.log(`${name} FAILED: ${String(e.stack).replace(/\n/g, ' | ')}`);
-    }
-    await c.disconnect();
-  }
-})();
+});

@@ -1,10 +1,9 @@
-// node-redis against a real server. Argument: TCP port. One line `NAME: ok` or `NAME: FAILED why` a check.
+// node-redis against a real server: the nine checks of test_other_clients.py.
 const assert = require('assert');
-const { createClient } = require('redis');
-const port = Number(process.argv[2]);
+const run = require('./node_checks');
 const SHORT = ['MAXTOKENS', '12', 'IGNOREEOS'];
 
-const checks = {
+run({
   async connect(c) {
     assert((await c.ping()) === 'PONG' && (await c.echo('x')) === 'x' && Number(await c.exists('nothing')) === 0);
     await c.sendCommand(['CLIENT', 'SETNAME', 'tester']);
@@ -63,20 +62,4 @@ const checks = {
     while (after === null) after = await c.sendCommand(['CLIENT', 'ID']).catch(() => null);
     assert(after !== before);
   },
-};
-
-(async () => {
-  for (const [name, check] of Object.entries(checks)) {
-    const c = createClient({ socket: { port, host: '127.0.0.1' } });
-    c.on('error', () => {});
-    await c.connect();
-    try {
-      await c.flushAll();
-      await check(c);
-      console.log(`${name}: ok`);
-    } catch (e) {
-      console.log(`${name}: FAILED ${String(e.stack).replace(/\n/g, ' | ')}`);
-    }
-    await c.disconnect();
-  }
-})();
+});

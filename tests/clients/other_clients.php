@@ -1,5 +1,5 @@
 <?php
-// phpredis against a real server. Argument: TCP port. One line `NAME ok` or `NAME FAILED: why` a check.
+// phpredis against a real server. Argument: TCP port. One line `NAME: ok` or `NAME: FAILED why` a check.
 $checks = [
     'connect' => function ($r) {
         check($r->ping() == true && $r->echo('x') === 'x' && $r->exists('nothing') == 0);

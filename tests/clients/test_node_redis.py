@@ -24,7 +24,7 @@ def outcome(check):
         with Server({"model": tiny_model()}) as s:
             done = subprocess.run([NODE, os.path.join(HERE, "node_redis.js"), str(s.port)], capture_output=True,
                                   text=True, env=ENV, timeout=PATIENCE_S, check=False)
-        outcomes.update(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+        outcomes.update(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
         outcomes.setdefault("", done.stderr)
     return outcomes.get(check, outcomes)
 
