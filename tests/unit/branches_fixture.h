@@ -30,14 +30,6 @@ static inline void open_endless(struct fixture *fx, const char *one, const char 
 }
 static const struct gen_args endless = {.key = "k", .prompt = "p", .n = 3, .stop = "\x01"};
 
-static inline void expect_error(const struct client *c, const char *part)
-{
-    assert_int_equal(c->n_answers, 1);
-    assert_int_equal(c->kind, GEN_ANSWER_ERROR);
-    if (strstr(c->text, part) == NULL)
-        fail_msg("'%s' is not in: %s", part, c->text);
-}
-
 static inline void expect_texts(const struct client *c, const char *texts, int32_t n)
 {
     assert_int_equal(c->n_answers, 1);

@@ -289,6 +289,21 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
     keys_generate(fx->ks, 0, bytes_from(a.key), &r, &c->waiter);
 }
 
+static inline void expect_error(const struct client *c, const char *part)
+{
+    assert_int_equal(c->n_answers, 1);
+    assert_int_equal(c->kind, GEN_ANSWER_ERROR);
+    if (strstr(c->text, part) == NULL)
+        fail_msg("'%s' is not in: %s", part, c->text);
+}
+
+static inline void expect_text(const struct client *c, const char *text)
+{
+    assert_int_equal(c->n_answers, 1);
+    assert_int_equal(c->kind, GEN_ANSWER_TEXT);
+    assert_string_equal(c->text, text);
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
 struct seen {

@@ -8,21 +8,6 @@ static const struct gen_args same = {.key = "k", .prompt = "p", .id = "action-1"
 static const struct gen_args other = {.key = "k", .prompt = "q", .id = "action-1"};
 static const struct gen_args next = {.key = "k", .prompt = "q"};
 
-static void expect_error(const struct client *c, const char *part)
-{
-    assert_int_equal(c->n_answers, 1);
-    assert_int_equal(c->kind, GEN_ANSWER_ERROR);
-    if (strstr(c->text, part) == NULL)
-        fail_msg("'%s' is not in: %s", part, c->text);
-}
-
-static void expect_text(const struct client *c, const char *text)
-{
-    assert_int_equal(c->n_answers, 1);
-    assert_int_equal(c->kind, GEN_ANSWER_TEXT);
-    assert_string_equal(c->text, text);
-}
-
 /* Runs one to its end and takes its answer: it counts as delivered. */
 static void gen_to_end(struct fixture *fx, const char *says, struct gen_args args)
 {

@@ -1,21 +1,6 @@
 /* test_retry.c - resent GENs, orphans, removal under a generation, FORK. */
 #include "keys_fixture.h"
 
-static void expect_error(const struct client *c, const char *part)
-{
-    assert_int_equal(c->n_answers, 1);
-    assert_int_equal(c->kind, GEN_ANSWER_ERROR);
-    if (strstr(c->text, part) == NULL)
-        fail_msg("'%s' is not in: %s", part, c->text);
-}
-
-static void expect_text(const struct client *c, const char *text)
-{
-    assert_int_equal(c->n_answers, 1);
-    assert_int_equal(c->kind, GEN_ANSWER_TEXT);
-    assert_string_equal(c->text, text);
-}
-
 static const struct gen_args same = {.key = "k", .prompt = "p"};
 
 /* ---- attaching ------------------------------------------------------------------------------ */
