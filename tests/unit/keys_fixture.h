@@ -289,6 +289,17 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
     keys_generate(fx->ks, 0, bytes_from(a.key), &r, &c->waiter);
 }
 
+/* Its only client leaves, and it ends before the orphan clock does. */
+static inline void fx_gen_alone(struct fixture *fx, struct gen_args args)
+{
+    struct client gone;
+    fx_gen(fx, &gone, args);
+    fx_turns(fx, 2);
+    gen_waiter_leave(&gone.waiter);
+    fx_finish(fx);
+    assert_int_equal(gone.n_answers, 0);
+}
+
 static inline void expect_error(const struct client *c, const char *part)
 {
     assert_int_equal(c->n_answers, 1);

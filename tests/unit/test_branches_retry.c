@@ -1,16 +1,6 @@
 /* test_branches_retry.c - GEN ... N n that is asked for again: attached, delivered, resumed. */
 #include "branches_fixture.h"
 
-static void end_alone(struct fixture *fx, struct gen_args args)
-{
-    struct client gone;
-    fx_gen(fx, &gone, args);
-    fx_turns(fx, 2);
-    gen_waiter_leave(&gone.waiter);
-    fx_finish(fx);
-    assert_int_equal(gone.n_answers, 0);
-}
-
 static void expect_new(struct fixture *fx, struct gen_args args)
 {
     struct client c;
@@ -44,7 +34,7 @@ static void test_an_undelivered_group_is_delivered_once_as_a_whole(void **state)
     struct fixture fx;
     struct client c;
     open_three(&fx);
-    end_alone(&fx, three);
+    fx_gen_alone(&fx, three);
     fx_gen(&fx, &c, three);
     expect_texts(&c, "abc|de|", 3);
     assert_int_equal(keys_n_generating(fx.ks), 0);
@@ -57,7 +47,7 @@ static void test_reading_any_of_the_ends_counts_as_delivered(void **state)
     struct fixture fx;
     struct str noted = {0};
     open_three(&fx);
-    end_alone(&fx, three);
+    fx_gen_alone(&fx, three);
     struct stream_id id = end_of(&fx, "k", 1)->id;
     keys_range(fx_key(&fx, "k"), id, id, false, -1, note_entry, &noted);
     expect_noted(&noted, "e1:de/stop ");
@@ -88,7 +78,7 @@ static void test_a_group_with_a_deleted_end_is_not_delivered(void **state)
     struct fixture fx;
     for (int32_t branch = 0; branch < 3; branch++) {
         open_three(&fx);
-        end_alone(&fx, three);
+        fx_gen_alone(&fx, three);
         delete_end(&fx, branch);
         expect_new(&fx, three);
         fx_close_all(&fx);
