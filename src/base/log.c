@@ -16,7 +16,7 @@ static const char *const topic_names[] = {"server", "net",   "keys",  "engine",
                                           "kv",     "model", "device"};
 static const char level_marks[] = {'.', '-', '*', '#'};
 
-enum log_level log_threshold = LOG_NOTICE;
+_Atomic enum log_level log_threshold = LOG_NOTICE;
 /* The log sink: one file descriptor for the process. The lock keeps lines whole. */
 static int sink = STDOUT_FILENO;
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;

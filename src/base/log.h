@@ -9,12 +9,13 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_NOTICE, LOG_WARNING };
 enum log_topic { LOG_SERVER, LOG_NET, LOG_KEYS, LOG_ENGINE, LOG_KV, LOG_MODEL, LOG_DEVICE };
 
-extern enum log_level log_threshold; /* the log sink's own state, set by log_open and CONFIG SET */
+/* The log sink's own state, set by log_open and CONFIG SET; read by whoever logs. */
+extern _Atomic enum log_level log_threshold;
 
 int log_open(const char *path, enum log_level threshold, struct err *err); /* "" is stdout */
 void log_write(enum log_level level, enum log_topic topic, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-#define log_at(level, topic, ...)                                                                 \
+#define log_at(level, topic, ...)                                                                  \
     ((level) >= log_threshold ? log_write((level), (topic), __VA_ARGS__) : (void)0)
 #define log_debug(topic, ...) log_at(LOG_DEBUG, topic, __VA_ARGS__)
 #define log_info(topic, ...) log_at(LOG_INFO, topic, __VA_ARGS__)

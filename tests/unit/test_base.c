@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/jobs.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "base/rng.h"
@@ -423,6 +424,32 @@ static void test_every_job_is_run_once_and_collected_by_the_main_thread(void **s
     }
 }
 
+static void log_run(struct job *job)
+{
+    for (int i = 0; i < 1000; i++)
+        log_debug(LOG_SERVER, "heard by nobody");
+}
+static void log_done(struct job *job)
+{
+    free(job);
+}
+
+/* CONFIG SET loglevel while job and rank threads log. Looks at nothing itself: a race is what the
+ * build under ThreadSanitizer reports. */
+static void test_the_log_level_moves_while_other_threads_log(void **state)
+{
+    enum log_level before = log_threshold;
+    struct jobs *jobs = jobs_new(2);
+    for (int i = 0; i < 10; i++) {
+        struct job *job = malloc(sizeof *job);
+        *job = (struct job){.run = log_run, .done = log_done};
+        jobs_submit(jobs, job);
+        log_threshold = i % 2 ? LOG_NOTICE : LOG_WARNING;
+    }
+    jobs_free(jobs);
+    log_threshold = before;
+}
+
 static void test_a_failed_replacement_leaves_the_old_file(void **state)
 {
     char directory[] = "/tmp/kvasir-test-XXXXXX", path[64];
@@ -606,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_random_is_a_function_of_its_key),
         cmocka_unit_test(test_fixed_entropy_repeats_until_it_is_let_go),
         cmocka_unit_test(test_every_job_is_run_once_and_collected_by_the_main_thread),
+        cmocka_unit_test(test_the_log_level_moves_while_other_threads_log),
         cmocka_unit_test(test_a_failed_replacement_leaves_the_old_file),
         cmocka_unit_test(test_the_nth_allocation_fails_and_bytes_are_counted),
         cmocka_unit_test(test_the_wall_clock_steps_without_the_monotonic_one),
