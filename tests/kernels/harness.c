@@ -42,6 +42,9 @@ int harness_subjects(struct subject *out, int max)
         else
             out[n++] = (struct subject){backends[i], NULL};
     }
+    ASSERT(n > 0 && out[n - 1].ops == backend_find("ref", NULL));
+    if (n == 1)
+        printf("# no backend but ref: it is only compared with itself in other chunks\n");
     return n;
 }
 
@@ -50,6 +53,11 @@ const char *harness_name(const struct subject *s)
     static char text[64];
     snprintf(text, sizeof(text), "%s%s%s", s->ops->name, s->isa ? "/" : "", s->isa ? s->isa : "");
     return text;
+}
+
+struct subject harness_ref(void)
+{
+    return (struct subject){backend_find("ref", NULL), NULL};
 }
 
 struct plan_limits harness_limits(int32_t block_size)
@@ -115,6 +123,17 @@ struct tensor harness_identity(int64_t n)
     return (struct tensor){.type = TENSOR_F32, .n = n, .k = n, .data = data};
 }
 
+struct weight *harness_pack(struct backend *b, const struct tensor *parts, int n,
+                            enum weight_shape shape)
+{
+    struct err err = {""};
+    struct weight *w = b->ops->pack(b, parts, n, shape, &err);
+    if (w == NULL)
+        fail_msg("%s does not pack %s: %s", b->ops->name, tensor_type_name(parts[0].type),
+                 err.text);
+    return w;
+}
+
 void harness_matrix_free(struct tensor *t)
 {
     xfree((void *)(uintptr_t)t->data);
@@ -148,4 +167,21 @@ double harness_nmse(const float *got, const float *want, size_t n)
         power += (double)want[i] * want[i];
     }
     return power > 0 ? error / power : error;
+}
+
+void harness_check(const struct subject *s, const char *what, const float *got, const float *want,
+                   size_t n, double bound)
+{
+    double error = harness_nmse(got, want, n);
+    if (!(error <= bound)) /* also when it is NaN */
+        fail_msg("%s: %s: error %.3g, bound %.3g", harness_name(s), what, error, bound);
+}
+
+void harness_check_same(const struct subject *s, const char *what, const float *got,
+                        const float *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &want[i], sizeof(*got)) != 0)
+            fail_msg("%s: %s: value %zu is %.9g, not %.9g", harness_name(s), what, i, got[i],
+                     want[i]);
 }

@@ -19,8 +19,9 @@ struct subject {
     const struct backend_ops *ops;
     const char *isa;
 };
-/* Every backend of the build on every path; what this machine lacks is skipped aloud. */
+/* Every backend of the build on every path, ref last; what this machine lacks is skipped aloud. */
 int harness_subjects(struct subject *out, int max);
+struct subject harness_ref(void);
 const char *harness_name(const struct subject *s); /* "cpu/avx2"; static text */
 
 struct plan_limits harness_limits(int32_t block_size);
@@ -33,6 +34,9 @@ void harness_fill(struct rng *r, float *out, size_t n);
 struct tensor harness_matrix(struct rng *r, enum tensor_type type, int64_t n, int64_t k);
 struct tensor harness_identity(int64_t n); /* F32 */
 void harness_matrix_free(struct tensor *t);
+/* Never NULL: what cannot be packed fails the test. */
+struct weight *harness_pack(struct backend *b, const struct tensor *parts, int n,
+                            enum weight_shape shape);
 
 /* Device copies of host floats and back. */
 float *harness_upload(struct backend *b, const float *host, size_t n);
@@ -40,5 +44,10 @@ float *harness_download(struct backend *b, const float *device, size_t n); /* xf
 
 /* Mean square of (got - want) over that of want. */
 double harness_nmse(const float *got, const float *want, size_t n);
+/* That it is at most bound; that all are the same, bit for bit. */
+void harness_check(const struct subject *s, const char *what, const float *got, const float *want,
+                   size_t n, double bound);
+void harness_check_same(const struct subject *s, const char *what, const float *got,
+                        const float *want, size_t n);
 
 #endif
