@@ -131,7 +131,30 @@
     X(BLOCK_FORGOTTEN, "BLOCK does not bound the wait")                                           \
     X(UNBORN_SEEN, "a key is seen while its first prompt is tokenised")                           \
     X(REPLAY_NEVER, "an answer that stands is generated again though its ID is asked for")        \
-    X(REPLAY_ANY, "another GEN with the same ID is answered too")
+    X(REPLAY_ANY, "another GEN with the same ID is answered too")                                 \
+    X(FOLLOW_ALL, "the model sees the ends of all branches")                                      \
+    X(FOLLOW_HIGHEST, "a conversation goes on with the highest branch that stands")               \
+    X(ENDS_UNSORTED, "the ends of a group are taken in the order in which they were written")     \
+    X(GROUP_SPLIT, "an entry that the model ignores splits a group")                              \
+    X(GO_ON_LAST, "whether a conversation may go on is read from the end that was written last")  \
+    X(SIBLINGS_KEPT, "a child of one branch holds the ends of the others too")                    \
+    X(BRANCH_FIRST, "FORK BRANCH of what runs follows branch 0")                                  \
+    X(BRANCH_BEHIND, "FORK BRANCH of what has ended keeps what stands behind it")                 \
+    X(BRANCH_ENDED, "a branch that has ended is forked like one that runs")                       \
+    X(BRANCH_BEST, "the i-th best of a running beam is its i-th row")                             \
+    X(PIECE_FIRST, "AT in a piece of a branch gives the answer of branch 0")                      \
+    X(PIECES_JOINED, "all branches write their pieces to the first")                              \
+    X(READ_FIRST, "an answer counts as read only with the end of branch 0")                       \
+    X(READ_EARLY, "what was read of a group before its last end is forgotten")                    \
+    X(ENDS_PARTLY, "a group is answered though one of its ends was deleted")                      \
+    X(FINISH_FIRST, "a group has ended as its first branch has")                                  \
+    X(ERROR_FIRST, "who waits for a group is told the finish of its first branch")                \
+    X(OVER_RESUMED, "branches that had ended are resumed with those that had not")                \
+    X(RESUME_ONE, "of the ends that are resumed only the first leaves")                           \
+    X(RESUME_RENAMED, "the ends of a group that was resumed are another group")                   \
+    X(STARTS_PACKED, "branches that are resumed go on from each other's ids")                     \
+    X(LINES_LOST, "a resumed answer tells log-probabilities of its new ids only")                 \
+    X(PROMPT_EACH, "every branch tells the log-probabilities of the prompt")
 /* clang-format on */
 
 enum plant {

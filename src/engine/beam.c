@@ -354,7 +354,7 @@ const struct seq *beam_at(const struct gen *g, int32_t place)
  * it before beam_settle makes it anew. */
 void beam_show(struct gen *g, int32_t branch)
 {
-    const struct seq *q = beam_at(g, branch);
+    const struct seq *q = PLANTED(BRANCH_BEST) ? &g->seqs[branch] : beam_at(g, branch);
     struct output *o = &g->seqs[branch].output;
 
     output_reset(o);

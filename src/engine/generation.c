@@ -166,6 +166,8 @@ bool gen_is_fresh(const struct gen *g)
 int32_t gen_place_of(const struct gen *g, int32_t branch)
 {
     ASSERT(branch >= 0 && branch < g->n_seqs);
+    if (PLANTED(BRANCH_BEST))
+        return branch;
     return g->beam && g->n_live > 0 ? beam_at(g, branch)->branch : branch;
 }
 
@@ -274,6 +276,8 @@ void seq_describe_end(const struct seq *q, struct gen_end *end)
                             .prefill_ms = times.prefill_ms,
                             .decode_ms = times.decode_ms,
                             .error = q->finish == GEN_ERROR ? bytes_of(&g->error).data : NULL};
+    if (PLANTED(PROMPT_EACH))
+        end->prompt_logprobs = p->rows;
     if (q->finish == GEN_STOP && o->matched)
         end->matched = o->matched->text;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/plant.h"
 #include "keyspace/group.h"
 
 int conversation_kind_of(const struct bytes *fields, int32_t n_fields, enum entry_kind *kind,
@@ -78,7 +79,7 @@ int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, 
     } else if (last->kind == ENTRY_END) {
         struct end_group group;
         group_at(s, (size_t)i, &group);
-        last = group.ends[0];
+        last = PLANTED(GO_ON_LAST) ? last : group.ends[0];
         if (last->finish == GEN_STOP)
             return finished(last, err);
         *inside = conversation_is_unfinished(last->finish);

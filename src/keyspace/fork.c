@@ -154,7 +154,7 @@ static int branch_at_piece(struct branch *branch, const struct piece *piece, str
     struct gen_view view;
     const struct generation *g = key->generation;
     ASSERT(g != NULL && g->gen != NULL);
-    gen_view_branch(g->gen, piece->branch, &view);
+    gen_view_branch(g->gen, PLANTED(PIECE_FIRST) ? 0 : piece->branch, &view);
     branch->opening = g->opening;
     return cut_at_piece(branch, facts_of_running(g, piece->branch, &view), piece, err);
 }
@@ -173,7 +173,9 @@ static int branch_running(struct branch *branch, int32_t number, struct err *err
     struct gen_view view;
     if (g->gen == NULL)
         return 0;
-    if (g->branches[number].end != NULL) {
+    if (PLANTED(BRANCH_FIRST))
+        number = 0;
+    if (g->branches[number].end != NULL && !PLANTED(BRANCH_ENDED)) {
         branch_at_end(branch, g->branches[number].end);
         return 0;
     }
@@ -202,7 +204,7 @@ static int branch_of_ended(struct branch *branch, int32_t number, struct err *er
         if (group.ends[i]->branch != number)
             continue;
         branch_at_end(branch, group.ends[i]);
-        branch->n = at;
+        branch->n = PLANTED(BRANCH_BEHIND) ? s->n : at;
         return 0;
     }
     return err_set(err,

@@ -166,7 +166,7 @@ static void show_held(struct generation_branch *b)
 {
     struct generation *g = b->generation;
     timer_stop(&g->ks->timers, &b->piece_timer);
-    pieces_add(g->key, b->number, bytes_of(&b->held));
+    pieces_add(g->key, PLANTED(PIECES_JOINED) ? 0 : b->number, bytes_of(&b->held));
     str_clear(&b->held);
     b->has_shown = true;
     b->shown_us = clock_now_us();
@@ -240,7 +240,7 @@ static void end_branch(struct generation *g, int32_t branch, struct end_facts *f
 /* The whole is what one of its branches is that did not end by itself; else what branch 0 is. */
 static enum gen_finish finish_of(const struct generation *g)
 {
-    for (int32_t i = 0; i < g->n_branches; i++) {
+    for (int32_t i = 0; i < g->n_branches && !PLANTED(FINISH_FIRST); i++) {
         enum gen_finish finish = g->branches[i].end->finish;
         if (finish != GEN_STOP && finish != GEN_LENGTH)
             return finish;
@@ -269,7 +269,7 @@ static void on_end(void *owner, const struct gen_end *end)
     if (end->text.len > b->n_text && !g->options.beam)
         str_append(&b->held, end->text.data + b->n_text, end->text.len - b->n_text);
     struct bytes before = {0};
-    if (b->resumed != NULL)
+    if (b->resumed != NULL && !PLANTED(LINES_LOST))
         before = entry_field(b->resumed, "logprobs");
     struct end_facts facts = {
         .finish = end->finish,

@@ -15,6 +15,7 @@
 #include "keyspace/group.h"
 
 #include "base/mem.h"
+#include "base/plant.h"
 
 static bool is_same(const struct entry *a, const struct entry *b)
 {
@@ -25,7 +26,7 @@ static void put(struct end_group *group, struct entry *end)
 {
     int32_t at = group->n++;
     ASSERT(group->n <= ENGINE_MAX_BRANCHES);
-    for (; at > 0 && group->ends[at - 1]->branch > end->branch; at--)
+    for (; at > 0 && group->ends[at - 1]->branch > end->branch && !PLANTED(ENDS_UNSORTED); at--)
         group->ends[at] = group->ends[at - 1];
     group->ends[at] = end;
 }
@@ -40,7 +41,7 @@ void group_at(const struct stream *s, size_t i, struct end_group *group)
             break; /* it stood before the generation began */
         if (is_same(before, end))
             group->from = k - 1;
-        else if (before->kind != ENTRY_OTHER)
+        else if (before->kind != ENTRY_OTHER || PLANTED(GROUP_SPLIT))
             break;
     }
     for (size_t k = group->from; k < s->n; k++) {
@@ -48,7 +49,7 @@ void group_at(const struct stream *s, size_t i, struct end_group *group)
         if (is_same(entry, end)) {
             put(group, entry);
             group->end = k + 1;
-        } else if (entry->kind != ENTRY_OTHER) {
+        } else if (entry->kind != ENTRY_OTHER || PLANTED(GROUP_SPLIT)) {
             break;
         }
     }
@@ -56,11 +57,11 @@ void group_at(const struct stream *s, size_t i, struct end_group *group)
 
 bool group_goes_on(const struct stream *s, size_t i, struct end_group *met)
 {
-    if (stream_entry(s, i)->kind != ENTRY_END)
+    if (stream_entry(s, i)->kind != ENTRY_END || PLANTED(FOLLOW_ALL))
         return true;
     if (i < met->from || i >= met->end)
         group_at(s, i, met);
-    return met->ends[0] == stream_entry(s, i);
+    return met->ends[PLANTED(FOLLOW_HIGHEST) ? met->n - 1 : 0] == stream_entry(s, i);
 }
 
 int64_t group_last_known(const struct stream *s)
@@ -78,7 +79,7 @@ void group_prune(struct stream *s, struct stream_id group, const struct entry *c
     for (size_t i = 0; i < s->n; i++) {
         const struct entry *entry = stream_entry(s, i);
         if (entry->kind == ENTRY_END && stream_id_compare(entry->group, group) == 0)
-            is_gone[i] = entry != chosen;
+            is_gone[i] = entry != chosen && !PLANTED(SIBLINGS_KEPT);
         else
             is_gone[i] = !group_goes_on(s, i, &met);
     }

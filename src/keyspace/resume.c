@@ -22,7 +22,7 @@ void resume_take(struct generation *g, const struct end_group *resumed)
     for (int32_t i = 0; i < g->n_branches; i++) {
         struct generation_branch *b = &g->branches[i];
         struct entry *end = resumed->ends[i];
-        b->is_over = end->finish != GEN_ORPHANED && !g->options.beam;
+        b->is_over = end->finish != GEN_ORPHANED && !g->options.beam && !PLANTED(OVER_RESUMED);
         *(b->is_over ? &b->end : &b->resumed) = entry_take(end);
     }
 }
@@ -54,6 +54,8 @@ struct gen_start *resume_starts(const struct generation *g)
     struct gen_start *starts = xcalloc((size_t)g->n_branches, sizeof *starts);
     for (int32_t i = 0; i < g->n_branches; i++) {
         const struct generation_branch *b = &g->branches[i];
+        if (PLANTED(STARTS_PACKED) && i > 0 && g->branches[i - 1].resumed)
+            b = &g->branches[i - 1];
         starts[i].is_over = b->is_over;
         if (b->resumed != NULL) {
             starts[i].ids = b->resumed->ids.data;
@@ -73,8 +75,10 @@ void resume_take_out(struct generation *g)
         const struct entry *resumed = g->branches[i].resumed;
         if (resumed == NULL)
             continue;
-        g->attempt->group = resumed->group;
-        ids[n++] = resumed->id;
+        if (!PLANTED(RESUME_RENAMED))
+            g->attempt->group = resumed->group;
+        if (!PLANTED(RESUME_ONE) || n == 0)
+            ids[n++] = resumed->id;
     }
     if (PLANTED(RESUME_DOUBLES))
         return;

@@ -127,10 +127,12 @@ void attempt_note_read(struct attempt *attempt, const struct entry *end)
 {
     if (PLANTED(READ_UNHEARD) || stream_id_compare(attempt->group, end->group) != 0)
         return;
+    if (PLANTED(READ_FIRST) && end->branch > 0)
+        return;
     if (attempt->finish != GEN_NONE)
         attempt_set_delivered(attempt);
     else
-        attempt->is_read = true;
+        attempt->is_read = !PLANTED(READ_EARLY);
 }
 
 void attempt_end(struct attempt *attempt, struct stream_id end_id, enum gen_finish finish)
@@ -149,7 +151,7 @@ bool retry_ends(const struct key *key, struct stream_id end_id, int32_t n, struc
     if (at < 0)
         return false;
     group_at(key->stream, (size_t)at, group);
-    return group->n == n;
+    return group->n == n || PLANTED(ENDS_PARTLY);
 }
 
 static bool stands(const struct key *key, const struct replay *replay, struct end_group *group)

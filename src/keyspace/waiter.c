@@ -59,7 +59,7 @@ static char *error_text(struct bytes name, struct entry *const *ends, int32_t n,
     int32_t i = 0;
     while (i < n && told[ends[i]->finish].prefix == NULL)
         i++;
-    if (i == n)
+    if (i == n || (PLANTED(ERROR_FIRST) && i > 0))
         return NULL;
     const struct entry *end = ends[i];
     stream_id_format(id, end->id);

@@ -2,35 +2,9 @@
  *
  * How likely each kind is, is drawn for each world too ("swarm"): worlds without cancels, worlds of
  * forks only, worlds that hardly step, worlds that press the pool. */
-#include "script.h"
+#include "draw.h"
 
 /* ---- drawing ------------------------------------------------------------------------------------ */
-
-static int32_t below(struct rng *r, int32_t n)
-{
-    return (int32_t)rng_below(r, (uint64_t)n);
-}
-static int32_t pick(struct rng *r, const int32_t *from, int32_t n)
-{
-    return from[below(r, n)];
-}
-#define PICK(r, ...)                                                                               \
-    pick(r, (const int32_t[]){__VA_ARGS__},                                                        \
-         sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
-
-/* What is likely in this world. */
-struct swarm {
-    int32_t weights[OP_N_KINDS];
-    int32_t many;     /* one in so many submissions repeats the last prompt */
-    bool is_hot;      /* long answers, prompts that fit: the pool is pressed */
-    bool is_growing;  /* and prompts are short: it fills after all were admitted */
-    int32_t not_done; /* of 16 turns find the step still running */
-    int32_t fail;     /* of 4096 steps fail */
-    int32_t urgent, deadlines, reacts, flags; /* of 16 submissions have some */
-    int32_t ids;                              /* of 16 GENs on keys have one */
-    int32_t groups, beams;                    /* of 16 are some; of 16 of those are beams */
-    int32_t last_root, last_length, last_variant, last_extra;
-};
 
 static struct world_config draw_config(struct rng *r)
 {
@@ -104,7 +78,7 @@ static void press(struct rng *r, struct world_config *c, struct swarm *s)
     s->weights[OP_STEP] = 80;
 }
 
-static void draw_prompt(struct rng *r, const struct world_config *c, struct swarm *s, struct op *op)
+void draw_prompt(struct rng *r, const struct world_config *c, struct swarm *s, struct op *op)
 {
     if (s->last_length > 0 && below(r, s->many) == 0) {
         op->args[ARG_TARGET] = s->last_root;
@@ -127,7 +101,7 @@ static void draw_prompt(struct rng *r, const struct world_config *c, struct swar
             (c->block_size - s->last_length % c->block_size) % c->block_size;
 }
 
-static void draw_options(struct rng *r, const struct swarm *s, struct op *op)
+void draw_options(struct rng *r, const struct swarm *s, struct op *op)
 {
     op->args[ARG_USER] = PICK(r, 0, 0, 0, 1, 2);
     op->args[ARG_MAX_TOKENS] = s->is_growing ? PICK(r, 20, 40, 80)
@@ -180,68 +154,13 @@ static enum op_kind draw_op_kind(struct rng *r, const struct swarm *s)
     return (enum op_kind)k;
 }
 
-/* Instead of what goes to the engine directly. */
-static void draw_key_weights(struct rng *r, struct swarm *s)
+struct op draw_step(struct rng *r, const struct swarm *s)
 {
-    static const enum op_kind direct[] = {OP_GEN,    OP_FORK,   OP_CONTINUE,
-                                          OP_RESUME, OP_CANCEL, OP_PROBE};
-    for (size_t i = 0; i < sizeof direct / sizeof *direct; i++)
-        s->weights[direct[i]] = 0;
-    s->weights[OP_KEY_ADD] = PICK(r, 1, 4);
-    s->weights[OP_KEY_GEN] = PICK(r, 4, 10, 20);
-    s->weights[OP_KEY_AGAIN] = PICK(r, 0, 3, 8);
-    s->weights[OP_KEY_LEAVE] = PICK(r, 0, 2, 6);
-    s->weights[OP_KEY_FORK] = PICK(r, 0, 3, 8);
-    s->weights[OP_KEY_CANCEL] = PICK(r, 0, 1, 3);
-    s->weights[OP_KEY_DELETE] = PICK(r, 1, 1, 4);
-    s->weights[OP_KEY_EXPIRE] = PICK(r, 0, 1, 3);
-    s->weights[OP_KEY_PERSIST] = PICK(r, 0, 1);
-    s->weights[OP_KEY_RENAME] = PICK(r, 0, 1, 3);
-    s->weights[OP_KEY_XDEL] = PICK(r, 0, 1, 3);
-    s->weights[OP_KEY_XTRIM] = PICK(r, 1, 1, 3);
-    s->weights[OP_KEY_FLUSH] = PICK(r, 0, 0, 1);
-    s->weights[OP_KEY_READ] = PICK(r, 0, 1, 3);
-    s->weights[OP_CLOCK] = PICK(r, 1, 4, 8);
-    s->ids = PICK(r, 0, 4, 14);
-}
-
-static void draw_key_args(struct rng *r, const struct world_config *c, struct swarm *s,
-                          struct op *op)
-{
-    if (op->kind == OP_KEY_GEN) {
-        draw_options(r, s, op);
-        op->args[ARG_FLAGS] |= below(r, 8) == 0 ? FLAG_LONG : 0;
-        op->args[KEY_MODE] = below(r, KEY_N_MODES);
-        op->args[KEY_NO_PROMPT] = below(r, 3) == 0;
-        op->args[KEY_ID] = below(r, 16) < s->ids ? 1 + below(r, 3) : 0;
-    }
-    if (op->kind == OP_KEY_AGAIN)
-        op->args[KEY_BACK] = PICK(r, 0, 0, 1, 2, 3);
-    if (op->kind == OP_KEY_GEN || op->kind == OP_KEY_ADD) {
-        draw_prompt(r, c, s, op);
-        op->args[KEY_ROOT] = op->args[ARG_TARGET];
-        op->args[ARG_LENGTH] = 1 + op->args[ARG_LENGTH] / PICK(r, 1, 2, 4);
-    }
-    if (op->kind == OP_KEY_ADD)
-        op->args[ARG_VARIANT] = below(r, 4); /* 0: an entry that the model ignores */
-    op->args[0] = below(r, c->n_keys);
-    if (op->kind == OP_KEY_FORK || op->kind == OP_KEY_RENAME)
-        op->args[KEY_TARGET] = below(r, c->n_keys);
-    if (op->kind == OP_KEY_FORK) {
-        op->args[KEY_TARGET_TOO] = below(r, 3) == 0 ? below(r, c->n_keys) : -1;
-        op->args[KEY_AT] = below(r, 3) == 0 ? below(r, 1 << 16) : -1;
-        op->args[KEY_REPLACE] = below(r, 2);
-    }
-    if (op->kind == OP_KEY_RENAME)
-        op->args[KEY_ONLY_NEW] = below(r, 2);
-    if (op->kind == OP_KEY_EXPIRE)
-        op->args[KEY_MS] = PICK(r, -1, 1, 20, 200, 1000);
-    if (op->kind == OP_KEY_XDEL)
-        op->args[KEY_INDEX] = below(r, 1 << 16);
-    if (op->kind == OP_KEY_XTRIM)
-        op->args[KEY_INDEX] = PICK(r, 0, 1, 2, 4, 8);
-    if (op->kind == OP_KEY_READ)
-        op->args[KEY_REVERSE] = below(r, 3);
+    struct op op = {.kind = OP_STEP};
+    op.args[ARG_DONE] = below(r, 16) >= s->not_done;
+    op.args[ARG_FAIL] = below(r, 4096) < s->fail;
+    op.args[ARG_LATE] = below(r, 2);
+    return op;
 }
 
 static struct op draw_op(struct rng *r, const struct world_config *c, struct swarm *s)
@@ -272,10 +191,7 @@ static struct op draw_op(struct rng *r, const struct world_config *c, struct swa
         op.args[ARG_MS] = PICK(r, 1, 10, 100);
         break;
     case OP_STEP:
-        op.args[ARG_DONE] = below(r, 16) >= s->not_done;
-        op.args[ARG_FAIL] = below(r, 4096) < s->fail;
-        op.args[ARG_LATE] = below(r, 2);
-        break;
+        return draw_step(r, s);
     case OP_CLEAR:
     case OP_IDLE:
     case OP_KEY_FLUSH:
@@ -351,8 +267,11 @@ void script_draw(struct script *s, enum draw_kind kind, uint64_t seed, int32_t n
         s->config.n_keys = PICK(&r, 1, 2, 4, 8);
         draw_key_weights(&r, &swarm);
     }
-    for (int32_t i = 0; i < n_ops; i++) {
+    while (s->n_ops < n_ops) {
         struct op op = draw_op(&r, &s->config, &swarm);
         script_add(s, &op);
+        if (kind == DRAW_KEYS && below(&r, 64) < swarm.stories)
+            draw_story(&r, &swarm, s);
     }
+    s->n_ops = n_ops; /* the last story may be cut short */
 }

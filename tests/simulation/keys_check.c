@@ -2,78 +2,15 @@
  *
  *   K1  a key holds what the plain model says: entries, kinds, texts, finish, time to live
  *   K2  ids of entries only grow, over all keys
- *   K3  an accepted generation ends once, by its lone run or by what somebody asked for, and its end
- *       entry is the beginning of the lone run's text
- *   K4  a client that waits is answered once: the text, or an error that names why
+ *   K3  pieces are the beginning of the lone run's text, of their branch; joined, its end entry's;
+ *       of end entries keys_ends.c has more
+ *   K4  a client that waits is answered once: the texts of all branches in order, or an error that
+ *       names why
  *   K5  orphans and deadlines end when they are due, and not before */
+#include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
 #include "keys_world.h"
-
-static bool is_letters(const struct lone *l, struct bytes text)
-{
-    if ((int32_t)text.len > l->n_ids - l->n_prompt)
-        return false;
-    for (size_t i = 0; i < text.len; i++)
-        if (text.data[i] != 'a' + l->ids[l->n_prompt + (int32_t)i] - 1)
-            return false;
-    return true;
-}
-
-/* ---- ends --------------------------------------------------------------------------------------- */
-
-static bool is_due(const struct keys_world *k, const struct plain_gen *gen, enum gen_finish finish)
-{
-    switch (finish) {
-    case GEN_STOP:
-    case GEN_LENGTH:
-        return finish == gen->lone.finish;
-    case GEN_ERROR:
-        return k->is_failing;
-    case GEN_DEADLINE:
-        return gen->deadline_us > 0 && gen->deadline_us <= clock_now_us();
-    case GEN_ORPHANED:
-        return gen->orphan_us > 0 && gen->orphan_us <= clock_now_us() && !gen->is_unowned &&
-               keys_waiting(k, gen) == 0;
-    default:
-        return finish == gen->asked;
-    }
-}
-
-static void adopt_end(struct keys_world *k, struct plain_key *p, struct key *key)
-{
-    struct plain_gen *gen = p->running;
-    struct stream *s = key_stream(key);
-    const struct entry *end = s->n > 0 ? stream_entry(s, s->n - 1) : NULL;
-    p->running = NULL;
-    if (!end || end->kind != ENTRY_END || (int32_t)s->n != p->n + 1) {
-        world_fault(k->world, "K3 a generation ended without an end entry");
-        return;
-    }
-    if (!is_due(k, gen, end->finish))
-        world_fault(k->world, "K3 ended by %s, the lone run by %s", gen_finish_name(end->finish),
-                    gen_finish_name(gen->lone.finish));
-    if (!is_letters(&gen->lone, end->text))
-        world_fault(k->world, "K3 the end entry's text differs from the lone run");
-    if ((end->finish == GEN_STOP || end->finish == GEN_LENGTH) &&
-        (int32_t)end->text.len != gen->lone.n_text)
-        world_fault(k->world, "K3 an end entry of %d letters, the lone run has %d",
-                    (int)end->text.len, gen->lone.n_text);
-    gen->end_id = end->id;
-    gen->n_final = (int32_t)end->text.len;
-    plain_append(k, p, end);
-    plain_end(k, gen, end->finish);
-}
-
-void keys_sync(struct keys_world *k)
-{
-    for (int32_t i = 0; i < k->world->config.n_keys; i++) {
-        struct plain_key *p = &k->plain[i];
-        struct key *key = keys_raw(k, i);
-        if (p->running && key && key->generation == NULL)
-            adopt_end(k, p, key);
-    }
-}
 
 /* Looking a key up removes it when its time has come, as a command would. */
 void keys_expire_plain(struct keys_world *k)
@@ -95,30 +32,70 @@ static const char *const PREFIXES[GEN_N_FINISHES] = {
     [GEN_ORPHANED] = "CANCELLED ", [GEN_ERROR] = "GENFAILED ",
 };
 
-static void check_told(struct client *client)
+/* One end entry, as it was written; where the key is gone, nobody has seen that. */
+static bool is_told_right(const struct plain_branch *b, const struct told *told)
+{
+    if (told->len < 0 || told->finish != b->finish)
+        return false;
+    if (b->n_final < 0)
+        return plain_is_letters(b, (struct bytes){told->text, (size_t)told->len});
+    return told->len == b->n_final && memcmp(told->text, b->text, (size_t)told->len) == 0;
+}
+
+static void check_list(struct client *client)
 {
     struct world *w = client->rig->world;
+    const struct plain_gen *gen = client->gen;
+    bool is_known = !gen->beam; /* that of a beam on a key that is gone is not */
+    if (client->kind != (client->with_info ? GEN_ANSWER_ENTRY : GEN_ANSWER_TEXT) ||
+        client->n_ends != gen->n_branches) {
+        world_fault(w, "K4 an answer of %d ends for %d branches", client->n_ends, gen->n_branches);
+        return;
+    }
+    for (int32_t i = 0; i < gen->n_branches && !world_is_wrong(w); i++)
+        if (client->ends[i].branch != i || ((is_known || gen->branches[i].n_final >= 0) &&
+                                            !is_told_right(&gen->branches[i], &client->ends[i])))
+            world_fault(w, "K4 end %d of an answer, of branch %d, is not the end entry", i,
+                        client->ends[i].branch);
+}
+
+/* The error is that of the first branch that did not end by itself. */
+static void check_error(struct client *client, const char *prefix)
+{
+    struct world *w = client->rig->world;
+    const struct plain_gen *gen = client->gen;
+    char branch[40] = "";
+    int32_t first = 0;
+    while (gen->branches[first].finish == GEN_STOP || gen->branches[first].finish == GEN_LENGTH)
+        first++;
+    if (gen->n_branches > 1)
+        snprintf(branch, sizeof branch, " in branch %d of %d", first, gen->n_branches);
+    if (client->kind != GEN_ANSWER_ERROR || strncmp(client->error, prefix, strlen(prefix)) != 0 ||
+        !strstr(client->error, branch) || (!*branch && strstr(client->error, " in branch ")))
+        world_fault(w, "K4 finish %s of branch %d was told as '%.100s'",
+                    gen_finish_name(gen->finish), first, client->error);
+    if (gen->is_key_gone != (strstr(client->error, "the key is gone") != NULL))
+        world_fault(w, "K4 whether the key is gone was told wrong: '%.60s'", client->error);
+}
+
+static void check_told(struct client *client)
+{
     const struct plain_gen *gen = client->gen;
     const char *prefix = PREFIXES[gen->finish];
     if (gen->is_refused) {
         if (client->kind != GEN_ANSWER_ERROR)
-            world_fault(w, "K4 a GEN was refused, and a client got no error");
+            world_fault(client->rig->world, "K4 a GEN was refused, and a client got no error");
     } else if (gen->finish == GEN_NONE) {
-        world_fault(w, "K4 told of an end before it");
-    } else if (prefix) {
-        if (client->kind != GEN_ANSWER_ERROR || strncmp(client->text, prefix, strlen(prefix)) != 0)
-            world_fault(w, "K4 finish %s was told as '%.60s'", gen_finish_name(gen->finish),
-                        client->text);
-        if (gen->is_key_gone != (strstr(client->text, "the key is gone") != NULL))
-            world_fault(w, "K4 whether the key is gone was told wrong: '%.60s'", client->text);
-    } else if (client->kind != GEN_ANSWER_TEXT || (int32_t)strlen(client->text) != gen->n_final ||
-               !is_letters(&gen->lone, bytes_from(client->text))) {
-        world_fault(w, "K4 the answer '%.60s' is not the end entry's text", client->text);
+        world_fault(client->rig->world, "K4 told of an end before it");
+    } else if (prefix && !client->with_info) {
+        check_error(client, prefix);
+    } else {
+        check_list(client);
     }
 }
 
 /* The client was answered; its turn is over. */
-void keys_check_answer(struct client *client)
+static void check_answer(struct client *client)
 {
     struct world *w = client->rig->world;
     if (client->n_answers > 1)
@@ -141,8 +118,8 @@ static void check_entry(struct world *w, int32_t i, const struct plain_entry *e,
     char text[KEY_TEXT];
     if (stream_id_compare(e->id, entry->id) != 0 || e->kind != entry->kind)
         world_fault(w, "K1 an entry of key %d is another", i);
-    else if (e->kind == ENTRY_END && e->finish != entry->finish)
-        world_fault(w, "K1 an end entry of key %d changed its finish", i);
+    else if (e->kind == ENTRY_END && (e->finish != entry->finish || e->branch != entry->branch))
+        world_fault(w, "K1 an end entry of key %d changed its finish or branch", i);
     else if (e->kind != ENTRY_OTHER && (plain_strip(entry->text, text) != e->len ||
                                         memcmp(text, e->text, (size_t)e->len) != 0))
         world_fault(w, "K1 the text of an entry of key %d differs", i);
@@ -150,12 +127,14 @@ static void check_entry(struct world *w, int32_t i, const struct plain_entry *e,
 
 /* Joined they are the text of the end entry. An orphan's end tells what was held back for a stop
  * string too: when it is resumed and that string becomes whole, what went out cannot come back. */
-static void check_joined(struct keys_world *k, int32_t i, const struct pieces_branch *b)
+static void check_joined(struct keys_world *k, int32_t i, int32_t branch)
 {
+    const struct pieces_branch *b = &keys_raw(k, i)->pieces.branches[branch];
     const struct plain_gen *last = k->plain[i].last;
+    int32_t n_resumed = last && branch < last->n_branches ? last->branches[branch].n_resumed : 0;
     struct bytes text = b->end->text;
     size_t n = b->base + b->text.len;
-    bool is_cut = last && (int32_t)text.len < last->n_resumed && (int32_t)n == last->n_resumed;
+    bool is_cut = (int32_t)text.len < n_resumed && (int32_t)n == n_resumed;
     if (n != text.len && !is_cut)
         world_fault(k->world, "K3 the pieces of key %d are not its end entry's text", i);
     else if (text.len > b->base &&
@@ -163,18 +142,24 @@ static void check_joined(struct keys_world *k, int32_t i, const struct pieces_br
         world_fault(k->world, "K3 the pieces of key %d differ from its end entry's text", i);
 }
 
-static void check_branch_pieces(struct keys_world *k, int32_t i, const struct pieces_branch *b)
+static void check_branch_pieces(struct keys_world *k, int32_t i, int32_t branch)
 {
+    const struct pieces_branch *b = &keys_raw(k, i)->pieces.branches[branch];
     const struct plain_gen *gen = k->plain[i].running;
+    if (gen && !gen->pending && (branch >= gen->n_branches || (gen->beam && b->text.len > 0))) {
+        world_fault(k->world, "K3 key %d has pieces of branch %d", i, branch);
+        return;
+    }
     for (size_t c = 0; gen && !gen->pending && c < b->text.len; c++) {
-        int32_t at = gen->lone.n_prompt + (int32_t)(b->base + c);
-        if (at >= gen->lone.n_ids || b->text.data[c] != 'a' + gen->lone.ids[at] - 1) {
+        const struct lone *l = &gen->branches[branch].lone;
+        int32_t at = l->n_prompt + (int32_t)(b->base + c);
+        if (at >= l->n_ids || b->text.data[c] != 'a' + l->ids[at] - 1) {
             world_fault(k->world, "K3 the pieces of key %d differ from the lone run", i);
             return;
         }
     }
-    if (b->end)
-        check_joined(k, i, b);
+    if (b->end && (!k->plain[i].last || !k->plain[i].last->beam))
+        check_joined(k, i, branch);
 }
 
 static void check_pieces(struct keys_world *k, int32_t i, const struct key *key)
@@ -189,7 +174,7 @@ static void check_pieces(struct keys_world *k, int32_t i, const struct key *key)
     if (pieces->n > 0 && stream_id_compare(k->greatest, before) < 0)
         k->greatest = before;
     for (int32_t b = 0; b < pieces->n_branches && !world_is_wrong(k->world); b++)
-        check_branch_pieces(k, i, &pieces->branches[b]);
+        check_branch_pieces(k, i, b);
 }
 
 static void check_running(struct keys_world *k, int32_t i, const struct key *key)
@@ -203,6 +188,22 @@ static void check_running(struct keys_world *k, int32_t i, const struct key *key
         world_fault(k->world, "K3 key %d is %s", i, info.state);
     if (gen && gen->orphan_us > 0 && !gen->is_unowned && keys_waiting(k, gen) > 0)
         world_fault(k->world, "K5 an orphan with a client");
+}
+
+/* End entries of one generation have one name, those of two have two. */
+static void check_names(struct keys_world *k, int32_t i, const struct stream *s)
+{
+    const struct plain_key *p = &k->plain[i];
+    int32_t before = -1;
+    for (int32_t j = 0; j < p->n; j++) {
+        if (p->entries[j].kind != ENTRY_END)
+            continue;
+        if (before >= 0 && (p->entries[before].group == p->entries[j].group) !=
+                               (stream_id_compare(stream_entry(s, (size_t)before)->group,
+                                                  stream_entry(s, (size_t)j)->group) == 0))
+            world_fault(k->world, "K1 end entries %d and %d of key %d", before, j, i);
+        before = j;
+    }
 }
 
 static void check_key(struct keys_world *k, int32_t i)
@@ -220,6 +221,8 @@ static void check_key(struct keys_world *k, int32_t i)
         world_fault(k->world, "K1 key %d holds %d entries, %d in the model", i, (int)s->n, p->n);
     for (int32_t j = 0; j < p->n && !world_is_wrong(k->world); j++)
         check_entry(k->world, i, &p->entries[j], stream_entry(s, (size_t)j));
+    if (!world_is_wrong(k->world))
+        check_names(k, i, s);
     int64_t ttl_ms = p->expires_us ? (p->expires_us - clock_now_us() + 999) / 1000 : -1;
     if (key_ttl_ms(key) != ttl_ms)
         world_fault(k->world, "K1 key %d lives for %lld ms, %lld in the model", i,
@@ -243,7 +246,7 @@ void keys_check(struct keys_world *k)
         struct client *client = &k->clients[i];
         if (!client->is_used)
             continue;
-        keys_check_answer(client);
+        check_answer(client);
         if (client->n_answers > 0)
             client->is_used = false;
         else if (client->gen->is_key_gone)

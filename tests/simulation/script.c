@@ -28,7 +28,7 @@ static const struct {
     [OP_KEY_GEN] = {"key-gen", OP_MAX_ARGS},
     [OP_KEY_AGAIN] = {"key-again", 2},
     [OP_KEY_LEAVE] = {"leave", 1},
-    [OP_KEY_FORK] = {"key-fork", 5},
+    [OP_KEY_FORK] = {"key-fork", 6},
     [OP_KEY_CANCEL] = {"key-cancel", 1},
     [OP_KEY_DELETE] = {"del", 1},
     [OP_KEY_EXPIRE] = {"expire", 2},
@@ -37,7 +37,8 @@ static const struct {
     [OP_KEY_XDEL] = {"xdel", 2},
     [OP_KEY_XTRIM] = {"xtrim", 2},
     [OP_KEY_FLUSH] = {"flush", 0},
-    [OP_KEY_READ] = {"xread", 2},
+    [OP_KEY_READ] = {"xread", 4},
+    [OP_KEY_DESERT] = {"desert", 1},
 };
 
 static const struct {

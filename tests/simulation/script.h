@@ -47,7 +47,8 @@ enum op_kind {
     OP_KEY_XDEL,
     OP_KEY_XTRIM,
     OP_KEY_FLUSH,
-    OP_KEY_READ, /* XRANGE or XREAD of all */
+    OP_KEY_READ,   /* XRANGE, XREVRANGE or XREAD */
+    OP_KEY_DESERT, /* all clients that wait for what runs there are gone */
     OP_N_KINDS
 };
 
@@ -84,10 +85,13 @@ enum {
     KEY_TARGET_TOO = 2, /* FORK; -1: none */
     KEY_AT = 3,         /* FORK; -1: none */
     KEY_REPLACE = 4,    /* FORK */
+    KEY_BRANCH = 5,     /* FORK: BRANCH this - 1; 0: none */
     KEY_ONLY_NEW = 2,   /* RENAME */
     KEY_MS = 1,         /* EXPIRE */
     KEY_INDEX = 1,      /* XDEL: which entry; XTRIM: how many stay */
     KEY_REVERSE = 1,    /* READ */
+    KEY_FROM = 2,       /* READ: from the entry behind this - 1; 0: from the beginning */
+    KEY_COUNT = 3,      /* READ: so many at most; 0: all */
 };
 enum op_flag {
     FLAG_IGNORE_EOS = 1,
@@ -101,6 +105,7 @@ enum op_flag {
     FLAG_EARLY = 256, /* the beam ends as soon as its answers are there */
     FLAG_LOGPROBS = 512,
     FLAG_PROMPT_LOGPROBS = 1024,
+    FLAG_WITH_INFO = 2048, /* keys: clients are told the end entries */
 };
 enum key_mode { KEY_WAITS, KEY_ASYNC, KEY_BLOCKS, KEY_N_MODES };
 enum op_react { REACT_NONE, REACT_CANCEL, REACT_FORK, REACT_CONTINUE, REACT_N };
