@@ -291,7 +291,7 @@ static double seconds_to_encode(const struct tokenizer *t, struct bytes text)
 }
 
 /* 16 times the text takes 16 to 22 times the time on a machine of its own; quadratic would be
- * 256 times. The bound is 40, since the caches of a busy machine favour the small text. */
+ * 256 times. The bound is between them, since the caches of a busy machine favour the small text. */
 static void test_time_of_a_long_run_is_nearly_linear(void **state)
 {
     (void)state;
@@ -305,10 +305,10 @@ static void test_time_of_a_long_run_is_nearly_linear(void **state)
         for (int i = 0; i < 20; i++)
             small = (seconds = seconds_to_encode(t, (struct bytes){text, 4096})) < small ? seconds
                                                                                          : small;
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 5; i++)
             large = (seconds = seconds_to_encode(t, (struct bytes){text, 65536})) < large ? seconds
                                                                                           : large;
-        if (large > 40 * small + 0.002)
+        if (large > 80 * small + 0.002)
             fail_msg("byte %d: 4 KiB in %.6f s, 64 KiB in %.6f s", RUNS[run], small, large);
     }
     free(text);
