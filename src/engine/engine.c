@@ -5,12 +5,10 @@
  *     step done?   results: copies let go, tokens confirmed, ids taken, ends noted
  *     expire       deadlines; resumed ones that have nothing left to do
  *     plan, launch when no step runs
- *     tell         output and end callbacks of all of that
+ *     tell         callbacks of all of that, a slice of time (tell.c)
  *
  * The devices wait for nobody: the next step runs while callbacks write replies. So what is to be
- * told is only noted before (the outbox, a list of generations), and told behind the launch. A
- * callback may do anything but turn the engine: each generation is taken out of the outbox before
- * it is called, and lives until the last callback on the stack has returned.
+ * told is only noted before, and told behind the launch.
  *
  * An end comes at once, also in the middle of a step: the blocks go back, the step forgets the
  * generation. Exactly one end is told: a cancel that comes after the last id, before its end was
@@ -30,6 +28,7 @@
 #include "base/plant.h"
 #include "engine/generation.h"
 #include "engine/limits.h"
+#include "engine/tell.h"
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
@@ -53,6 +52,7 @@ struct engine *engine_new(const struct engine_config *config, struct err *err)
     limits.max_ins = e->sched.swaps ? info->n_blocks : 0;
     step_init(&e->step, &limits);
     list_init(&e->outbox);
+    e->tell_us = config->tell_us;
     return e;
 }
 
@@ -87,62 +87,6 @@ void engine_free(struct engine *e)
     xfree(e);
 }
 
-/* ---- telling -------------------------------------------------------------------------------- */
-
-static void note(struct engine *e, struct gen *g)
-{
-    if (list_is_empty(&g->in_outbox))
-        list_push_back(&e->outbox, &g->in_outbox);
-}
-
-static void tell_end(struct seq *q)
-{
-    struct gen *g = q->gen;
-    struct gen_end end;
-
-    seq_describe_end(q, &end);
-    q->state = SEQ_TOLD;
-    end.is_last = g->state == GEN_ENDED;
-    for (int32_t i = 0; i < g->n_seqs && !PLANTED(LAST_EARLY); i++)
-        end.is_last &= g->seqs[i].state == SEQ_TOLD;
-    if (end.is_last)
-        g->state = GEN_TOLD;
-    g->events.end(g->owner, &end);
-    if (PLANTED(END_TWICE) && q->finish == GEN_LENGTH)
-        g->events.end(g->owner, &end);
-}
-
-/* Calls what is to be called for g. It may be gone afterwards. */
-static void tell(struct gen *g)
-{
-    struct gen_output portion;
-
-    list_remove(&g->in_outbox);
-    g->n_callers++;
-    for (int32_t i = 0; i < g->n_seqs; i++) {
-        struct seq *q = &g->seqs[i];
-        if (q->state == SEQ_TOLD)
-            continue; /* maybe since a callback has cancelled it */
-        if (!g->beam && output_take(&q->output, q->state == SEQ_ENDED, &portion)) {
-            portion.branch = i;
-            g->events.output(g->owner, &portion);
-        }
-        if (q->state == SEQ_ENDED) /* else it goes on, or output has cancelled it */
-            tell_end(q);
-    }
-    if (--g->n_callers == 0 && g->state == GEN_TOLD)
-        gen_free(g);
-}
-
-static bool tell_all(struct engine *e)
-{
-    bool did = !list_is_empty(&e->outbox);
-
-    while (!list_is_empty(&e->outbox))
-        tell(LIST_FIRST(&e->outbox, struct gen, in_outbox));
-    return did;
-}
-
 /* ---- ends ----------------------------------------------------------------------------------- */
 
 /* Ends a branch: blocks back, into the outbox; with the last live one the generation leaves the
@@ -166,7 +110,7 @@ static void end_branch(struct engine *e, struct seq *q, enum gen_finish finish, 
     }
     seq_finish_with(q, finish, error);
     e->ends[finish]++;
-    note(e, g);
+    tell_note(e, g);
 }
 
 /* Ends all that is live of g. */
@@ -188,7 +132,7 @@ void engine_cancel(struct engine *e, struct gen *g, enum gen_finish finish)
         return; /* from inside its own end callback */
     if (g->state != GEN_ENDED)
         end(e, g, finish, NULL);
-    tell(g);
+    tell_whole(g);
 }
 
 static void scan_deadlines(struct engine *e, struct list *list, int64_t now)
@@ -265,7 +209,7 @@ static void accept(struct engine *e, struct seq *q, const struct chosen *samples
     if (q->finish != GEN_NONE)
         end_branch(e, q, q->finish, NULL);
     else
-        note(e, g);
+        tell_note(e, g);
 }
 
 /* The best continuations of a beam: when those of all branches are there, it goes a step further. */
@@ -335,8 +279,10 @@ static bool take_results(struct engine *e)
     }
     for (int32_t i = 0, at = 0; i < e->step.n_parts; i++) {
         const struct step_part *part = &e->step.parts[i];
-        if (part->seq)
+        if (part->seq && part->n_given > 0) {
             prompt_take(part->seq, done.samples, at, part->n_given, e->step.plan);
+            tell_note(e, part->seq->gen);
+        }
         at += part->n_given;
         if (part->seq && part->n_samples > 0 && part->seq->gen->beam)
             accept_beam(e, part->seq, done.samples, at);
@@ -363,7 +309,7 @@ bool engine_turn(struct engine *e)
         sched_plan(&e->sched, &e->step);
         did |= step_launch(&e->step, e->runner) || e->step.n_landing > 0;
     }
-    did |= tell_all(e);
+    did |= tell_slice(e);
     e->is_turning = false;
     return did || e->step.is_running;
 }
@@ -372,6 +318,11 @@ bool engine_is_idle(const struct engine *e)
 {
     return e->sched.n_queued + e->sched.n_running == 0 && !e->step.is_running &&
            list_is_empty(&e->outbox);
+}
+
+bool engine_has_to_tell(const struct engine *e)
+{
+    return !list_is_empty(&e->outbox);
 }
 
 /* May be a time at which nothing is due any more; never later than the first deadline. */

@@ -4,14 +4,17 @@
  * stream, has its own output and its own end. It is admitted, preempted and cancelled as a whole.
  *
  * The engine owns the cache, the queue and the running generations; it knows the runner only by its
- * contract and the keys not at all. What comes out of a generation goes up through two callbacks
- * that are given at submission. Everything here belongs to the main thread, and nothing waits.
+ * contract and the keys not at all. What comes out of a generation goes up through callbacks that
+ * are given at submission. Everything here belongs to the main thread, and nothing waits.
  *
  *     engine_turn:  step done? take results -> plan and launch the next -> call output and end
  *
  * Callbacks come out of engine_turn and engine_cancel only, after the next step is launched. A
  * callback may submit, cancel and publish. A gen is valid from engine_submit until the end callback
- * of its last branch (is_last) has returned. */
+ * of its last branch (is_last) has returned.
+ *
+ * A turn tells for `tell_us` and leaves the rest to the next. What a client asks in between finds a
+ * branch that has ended and is not told as one that still goes on, with all that it has made. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -117,9 +120,20 @@ struct gen_end {
     const char *error; /* GEN_ERROR: what and why; NULL otherwise */
     /* all of it is borrowed until the callback returns */
 };
+/* Log-probabilities that are new, as the end tells them all: rows [n, 1 + n_best] of the ids that
+ * follow those of the call before. */
+struct gen_rows {
+    int32_t branch;
+    bool of_prompt;
+    const struct chosen *rows;
+    int32_t n, n_best;
+};
 struct gen_events {
     void (*output)(void *owner, const struct gen_output *output);
     void (*end)(void *owner, const struct gen_end *end); /* exactly once a branch */
+    /* As they come, of a beam in portions before its end; all before the end. NULL: not wanted, the
+     * end tells them too. */
+    void (*rows)(void *owner, const struct gen_rows *rows);
 };
 
 /* As COMMANDS.md limits what a client gives; a caller checks before. */
@@ -136,6 +150,7 @@ struct engine_config {
     int32_t max_batch_tokens, max_chunk, max_running, max_queue;
     bool swap;         /* preemption-mode: blocks to host memory, where the runner has some */
     int32_t hash_bits; /* of the prefix index; 0: all. Tests cut it, so that digests collide */
+    int64_t tell_us;   /* of callbacks a turn; 0: no bound */
 };
 /* The limits a plan needs so that max_running sequences of any length fit into one step; engine_new
  * refuses a runner whose own limits are smaller. n_end_ids: what ignore_eos may have to ban. */
@@ -211,6 +226,7 @@ void engine_show_beam(struct gen *g, int32_t branch);
 /* One turn of the loop; true when it did something or a step is running. */
 bool engine_turn(struct engine *e);
 bool engine_is_idle(const struct engine *e);             /* nothing queued, running or in flight */
+bool engine_has_to_tell(const struct engine *e);         /* something is left for the next turn */
 int64_t engine_next_deadline_us(const struct engine *e); /* 0: none */
 
 /* Tokens of ids that the cache holds, tails included; at most n - 1. Changes nothing. */

@@ -23,7 +23,7 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
                               .n_live = g->n_live,
                               .finish = q->finish,
                               .n_swapped_blocks = t->n_slots,
-                              .running = g->state == GEN_RUNNING,
+                              .running = g->state != GEN_QUEUED,
                               .place = sched_place(&g->engine->sched, g),
                               .text = output_whole(o),
                               .unfinished = output_unfinished(o),
@@ -35,6 +35,8 @@ void gen_view_branch(const struct gen *g, int32_t branch, struct gen_view *view)
                               .queued_ms = times.queued_ms,
                               .prefill_ms = times.prefill_ms,
                               .decode_ms = times.decode_ms};
+    if (g->state == GEN_ENDED && g->has_token)
+        view->n_computed = q->n_ids - 1; /* still to be told: as it was in its last step */
     if (g->state != GEN_RUNNING)
         return;
     view->n_computed = t->computed;

@@ -41,8 +41,9 @@ struct seq {
     struct output output;
     struct chosen *logprobs; /* [ids_cap - n_prompt, 1 + n_best] owns; NULL: nobody asked */
     int32_t n_best;
-    int32_t n_planned; /* rows in the step that is being made or runs */
-    bool is_decoding;  /* they are one decode, or none: it sits the step out */
+    int32_t n_rows_told; /* of logprobs */
+    int32_t n_planned;   /* rows in the step that is being made or runs */
+    bool is_decoding;    /* they are one decode, or none: it sits the step out */
 };
 
 /* One generation. The engine owns it from engine_submit until its end callback has returned. Main
@@ -65,6 +66,8 @@ struct gen {
     struct gen_events events; /* functions are the submitter's */
     void *owner;              /* borrows; of the events */
     int32_t n_callers;        /* callbacks of it on the stack: it is freed behind the last */
+    int32_t n_to_tell;        /* branches that have to be looked at, from tell_at on, round */
+    int32_t tell_at;          /* 0 unless a slice of telling has ended inside the group */
 
     /* place in the order */
     int32_t priority, boost;      /* boost: highest priority of those who wait for its promises */

@@ -14,7 +14,8 @@ struct seq;
 struct prompt_rows {
     struct chosen *rows; /* [n_prompt, 1 + n_best] owns; NULL: nobody asked */
     int32_t n_best;
-    int32_t n_known; /* ids whose row is told, from the first on */
+    int32_t n_known; /* ids whose row is there, from the first on */
+    int32_t n_told;  /* of them */
 };
 
 struct chosen *prompt_new_rows(int64_t n, int32_t n_best);

@@ -15,6 +15,7 @@ struct engine {
     struct step step;
     struct step_counts counts;
     struct list outbox;       /* of struct gen, by in_outbox: something is to be told */
+    int64_t tell_us;          /* of telling a turn; 0: no bound */
     int64_t next_deadline_us; /* not later than the first deadline; 0: none */
     int32_t n_due;            /* queued ones whose resumed ids end them */
     bool is_turning;          /* no callback may turn */

@@ -74,6 +74,8 @@ static void free_branches(struct generation *g)
         struct generation_branch *b = &g->branches[i];
         timer_stop(&g->ks->timers, &b->piece_timer);
         str_free(&b->held);
+        str_free(&b->logprobs);
+        str_free(&b->prompt_logprobs);
         entry_put(b->resumed);
         entry_put(b->end);
     }
@@ -190,6 +192,28 @@ static void on_output(void *owner, const struct gen_output *output)
         timer_start(&g->ks->timers, &b->piece_timer, due_us);
 }
 
+/* ---- log-probabilities ---------------------------------------------------------------------- */
+
+/* They become text as they come: those of a long answer would take the end many milliseconds. */
+static void on_rows(void *owner, const struct gen_rows *rows)
+{
+    struct generation *g = owner;
+    struct generation_branch *b = &g->branches[rows->branch];
+    struct bytes none = {0};
+    if (rows->of_prompt)
+        logprobs_print(rows->rows, rows->n, rows->n_best, &none, &b->prompt_logprobs);
+    else
+        logprobs_print(rows->rows, rows->n, rows->n_best, &b->logprobs_before, &b->logprobs);
+}
+
+/* The field; data NULL: nobody asked for it. */
+static struct bytes logprobs_field(const struct chosen *asked, const struct str *text)
+{
+    if (asked == NULL)
+        return (struct bytes){NULL, 0};
+    return text->len > 0 ? bytes_of(text) : BYTES("");
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 /* Memory may be gone just now, but an end entry is due: one without text is small, and of a
@@ -264,13 +288,9 @@ static void end_all(struct generation *g)
 static void on_end(void *owner, const struct gen_end *end)
 {
     struct generation *g = owner;
-    struct str logprobs = {0}, prompt_logprobs = {0};
     struct generation_branch *b = &g->branches[end->branch];
     if (end->text.len > b->n_text && !g->options.beam)
         str_append(&b->held, end->text.data + b->n_text, end->text.len - b->n_text);
-    struct bytes before = {0};
-    if (b->resumed != NULL && !PLANTED(LINES_LOST))
-        before = entry_field(b->resumed, "logprobs");
     struct end_facts facts = {
         .finish = end->finish,
         .was_submitted = true,
@@ -285,9 +305,8 @@ static void on_end(void *owner, const struct gen_end *end)
         .queued_ms = end->queued_ms,
         .prefill_ms = end->prefill_ms,
         .decode_ms = end->decode_ms,
-        .logprobs = logprobs_print(end->logprobs, end->n_generated, end->n_best, before, &logprobs),
-        .prompt_logprobs = logprobs_print(end->prompt_logprobs, end->n_prompt_known,
-                                          end->n_prompt_best, (struct bytes){0}, &prompt_logprobs),
+        .logprobs = logprobs_field(end->logprobs, &b->logprobs),
+        .prompt_logprobs = logprobs_field(end->prompt_logprobs, &b->prompt_logprobs),
         .error = end->error,
     };
     if (facts.text.data == NULL)
@@ -295,15 +314,15 @@ static void on_end(void *owner, const struct gen_end *end)
     if (end->branch == 0 && end->prompt_logprobs == NULL)
         facts.prompt_logprobs = prompt_logprobs_of(b);
     end_branch(g, end->branch, &facts);
-    str_free(&logprobs);
-    str_free(&prompt_logprobs);
+    str_free(&b->logprobs);
+    str_free(&b->prompt_logprobs);
     if (!end->is_last)
         return;
     g->gen = NULL;
     end_all(g);
 }
 
-const struct gen_events generation_events = {.output = on_output, .end = on_end};
+const struct gen_events generation_events = {.output = on_output, .end = on_end, .rows = on_rows};
 
 /* The engine never had it. What it was to resume stays, and is not of its group. */
 static void end_unsubmitted(struct generation *g, enum gen_finish finish, const char *error)

@@ -16,9 +16,12 @@ struct generation_branch {
     bool has_shown;   /* a piece has left */
     int64_t shown_us; /* when the last one left */
     struct timer piece_timer;
-    struct entry *resumed; /* shares; the orphaned end entry that goes on; NULL: none */
-    struct entry *end;     /* shares; its end entry; NULL: it goes on */
-    bool is_over;          /* it ended before this attempt, which resumes others of the group */
+    struct str logprobs;          /* owns; field of the end entry, as far as it is known */
+    struct str prompt_logprobs;   /* owns; the same */
+    struct bytes logprobs_before; /* borrows; of `resumed`: lines of the tokens still to come */
+    struct entry *resumed;        /* shares; the orphaned end entry that goes on; NULL: none */
+    struct entry *end;            /* shares; its end entry; NULL: it goes on */
+    bool is_over; /* it ended before this attempt, which resumes others of the group */
 };
 
 /* Owned by its key, from the arrival of a GEN that is new (or resumes) until its end entry stands,

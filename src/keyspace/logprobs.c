@@ -38,19 +38,17 @@ static void append(struct str *out, const struct chosen *c, bool is_known)
     str_append(out, text, (size_t)n);
 }
 
-/* rows [n, 1 + n_best], as the engine tells them. rows NULL: nobody asked, and data is NULL. before:
- * the same field of the entry that is gone on from, for the rows of which nothing is known. What is
- * returned borrows from out, which is empty before. */
-struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best,
-                            struct bytes before, struct str *out)
+/* The lines of rows [n, 1 + n_best], as the engine tells them, behind those that are in out already.
+ * before: the rest of the same field of the entry that is gone on from, for the rows of which nothing
+ * is known; a line of it is taken for each row. */
+void logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best, struct bytes *before,
+                    struct str *out)
 {
-    if (rows == NULL)
-        return (struct bytes){NULL, 0};
     for (int32_t i = 0; i < n; i++) {
         const struct chosen *row = rows + (size_t)i * ((size_t)n_best + 1);
         bool is_known = !isnan(row[0].logprob);
-        struct bytes line = next_line(&before);
-        str_append(out, "\n", i > 0);
+        struct bytes line = next_line(before);
+        str_append(out, "\n", out->len > 0);
         if (!is_known && line.len > 0) {
             str_append(out, line.data, line.len);
             continue;
@@ -61,7 +59,6 @@ struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best
             append(out, &row[k], true);
         }
     }
-    return out->len > 0 ? bytes_of(out) : BYTES("");
 }
 
 int32_t logprobs_count(struct bytes text)

@@ -5,8 +5,8 @@
 #include "base/str.h"
 #include "kernels/backend.h"
 
-struct bytes logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best,
-                            struct bytes before, struct str *out);
+void logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best, struct bytes *before,
+                    struct str *out);
 int32_t logprobs_count(struct bytes text); /* tokens of such a text; data NULL: 0 */
 
 #endif

@@ -24,6 +24,8 @@ void resume_take(struct generation *g, const struct end_group *resumed)
         struct entry *end = resumed->ends[i];
         b->is_over = end->finish != GEN_ORPHANED && !g->options.beam && !PLANTED(OVER_RESUMED);
         *(b->is_over ? &b->end : &b->resumed) = entry_take(end);
+        if (!b->is_over && !g->options.beam && !PLANTED(LINES_LOST))
+            b->logprobs_before = entry_field(end, "logprobs");
     }
 }
 

@@ -11,6 +11,8 @@
 #include "runner/rank.h"
 #include "server/server.h"
 
+enum { TELL_US = 150 }; /* the engine's share of the millisecond of a turn (server.c) */
+
 struct loading {
     struct job job;        /* first */
     struct server *server; /* main thread */
@@ -88,7 +90,8 @@ static struct engine *make_engine(const struct config *c, const struct served_mo
                                    .max_chunk = (int32_t)c->max_chunk,
                                    .max_running = (int32_t)c->max_running,
                                    .max_queue = (int32_t)c->max_queue,
-                                   .swap = c->preemption_mode == CONFIG_SWAP};
+                                   .swap = c->preemption_mode == CONFIG_SWAP,
+                                   .tell_us = TELL_US};
     return engine_new(&config, err);
 }
 

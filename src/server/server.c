@@ -362,6 +362,7 @@ static bool turn(struct server *s)
     look(s);
     if (s->engine) {
         (void)engine_turn(s->engine);
+        more |= engine_has_to_tell(s->engine);
         more |= s->served.runner->fd < 0 && !engine_is_idle(s->engine);
     }
     return more || !nobody_waits(s->attend);

@@ -191,7 +191,7 @@ static void on_end(void *owner, const struct gen_end *end);
 static enum submit_error try_submit(struct world *w, struct group *g, const struct request *r,
                                     struct gen **gen)
 {
-    static const struct gen_events events = {on_output, on_end};
+    static const struct gen_events events = {.output = on_output, .end = on_end};
     struct gen_start starts[ENGINE_MAX_BRANCHES];
     struct gen_options options = g->options;
     const int32_t *ids = r->resumed ? r->resumed->branches[0].lone.ids : r->ids;
@@ -222,7 +222,7 @@ void world_submit(struct world *w, const struct request *r)
             group_free(g);
         return;
     }
-    static const struct gen_events nobody = {NULL, NULL}; /* accepted against the rules: a fault */
+    static const struct gen_events nobody = {.end = NULL}; /* nobody may be accepted */
     const struct cache_namespace ns = {.model_digest = 7, .user = (uint64_t)r->user};
     got = engine_submit(w->engine, &ns, r->ids, r->n, &r->options, &nobody, NULL, &gen, &err);
     check_refusal(w, got, expected);

@@ -10,6 +10,8 @@
 #include "tests/unit/fake_runner.h"
 #include "tests/unit/vocab.h"
 
+enum { TELL_US = 150 }; /* of telling a turn; without end while time stands still */
+
 struct world {
     struct vocab vocab;
     struct fake_runner *runner;
@@ -68,7 +70,8 @@ static inline struct world *world_new(struct shape s)
                                                    .max_running = s.running,
                                                    .max_queue = s.queue,
                                                    .swap = s.slots > 0,
-                                                   .hash_bits = s.hash_bits},
+                                                   .hash_bits = s.hash_bits,
+                                                   .tell_us = TELL_US},
                            &err);
     if (!w->engine)
         fail_msg("%s", err.text);

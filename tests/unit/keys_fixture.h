@@ -114,7 +114,8 @@ static inline void fx_open_with(struct fixture *fx, const char *says, int32_t n_
                                .max_batch_tokens = 512,
                                .max_chunk = 512,
                                .max_running = 8,
-                               .max_queue = 8};
+                               .max_queue = 8,
+                               .tell_us = 150}; /* without end while time stands still */
     if ((fx->engine = engine_new(&ec, &err)) == NULL)
         fail_msg("%s", err.text);
     fx->jobs = jobs_new(0);

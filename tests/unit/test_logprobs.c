@@ -17,12 +17,27 @@ struct seen {
     struct gen *gen;
     int32_t n_prompt, ids[256], n_ids[ENGINE_MAX_BRANCHES], from[ENGINE_MAX_BRANCHES];
     int32_t n_checked;
+    struct chosen rows[ENGINE_MAX_BRANCHES][TOKENS * (BEST + 1)]; /* as they came before the end */
+    int32_t n_rows[ENGINE_MAX_BRANCHES];
 };
 
 static void no_output(void *owner, const struct gen_output *output)
 {
     (void)owner;
     (void)output;
+}
+
+static void take_rows(void *owner, const struct gen_rows *rows)
+{
+    struct seen *s = owner;
+    int32_t *n = &s->n_rows[rows->branch];
+
+    assert_false(rows->of_prompt);
+    assert_int_equal(rows->n_best, BEST);
+    assert_in_range(rows->n, 1, TOKENS - *n);
+    memcpy(s->rows[rows->branch] + (ptrdiff_t)*n * (BEST + 1), rows->rows,
+           (size_t)rows->n * (BEST + 1) * sizeof *rows->rows);
+    *n += rows->n;
 }
 
 /* Walks the chain of hashes over the prompt and the ids that were told, and compares each row. */
@@ -36,6 +51,9 @@ static void check_end(void *owner, const struct gen_end *end)
     s->n_ids[end->branch] = end->n_ids;
     assert_non_null(end->logprobs);
     assert_int_equal(end->n_best, BEST);
+    assert_int_equal(s->n_rows[end->branch], end->n_generated);
+    assert_memory_equal(s->rows[end->branch], end->logprobs,
+                        (size_t)end->n_generated * (BEST + 1) * sizeof *end->logprobs);
     for (int32_t i = 0; i < n + end->n_ids; i++) {
         int32_t id = i < n ? s->ids[i] : end->ids[i - n];
         slots[i] = fake_mix((i ? slots[i - 1] : 1) ^ (uint64_t)(uint32_t)id);
@@ -61,14 +79,17 @@ static void check_end(void *owner, const struct gen_end *end)
     }
 }
 
-static const struct gen_events seen_events = {.output = no_output, .end = check_end};
+static const struct gen_events seen_events = {
+    .output = no_output, .end = check_end, .rows = take_rows};
 
 static void seen_submit(struct seen *s, struct world *w, int32_t n_branches, int32_t kind)
 {
     struct gen_options o = options_of((uint64_t)kind + 5, TOKENS);
     struct err err = {0};
 
-    *s = (struct seen){.w = w, .n_prompt = PROMPT};
+    memset(s, 0, sizeof *s);
+    s->w = w;
+    s->n_prompt = PROMPT;
     o.n_branches = n_branches;
     o.logprobs = true;
     o.n_logprobs = BEST;
@@ -119,7 +140,10 @@ static void test_of_resumed_ids_nothing_is_known(void **state)
     struct gen_options o = options_of(9, TOKENS);
     struct err err = {0};
 
-    s = (struct seen){.w = w, .n_prompt = PROMPT, .from = {10}};
+    memset(&s, 0, sizeof s);
+    s.w = w;
+    s.n_prompt = PROMPT;
+    s.from[0] = 10;
     fill_prompt(s.ids, PROMPT, 3);
     plain_run(w->runner, s.ids, PROMPT, &o, 0, whole, TOKENS);
     o.logprobs = true;
