@@ -39,8 +39,10 @@ run({
     assert((await c.sendCommand(['FORK', 'f', 'f1', 'f2'])) === 2 && (await c.xLen('f2')) === 2);
   },
   async CANCEL(c) {
+    await c.sendCommand(['SEAM', 'STEPS', '0']);
     await c.sendCommand(['GEN', 'c', 'hello', 'MAXTOKENS', '3000', 'IGNOREEOS', 'ASYNC']);
     assert((await c.sendCommand(['CANCEL', 'c'])) === 1);
+    await c.sendCommand(['SEAM', 'STEPS', '-1']);
     assert((await c.xRevRange('c', '+', '-', { COUNT: 1 }))[0].message.finish === 'cancelled');
   },
   async pipeline(c) { // what is sent in one turn of the loop goes out together

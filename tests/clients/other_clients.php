@@ -33,8 +33,10 @@ $checks = [
         check($r->rawCommand('FORK', 'f', 'f1', 'f2') === 2 && $r->xLen('f2') === 2);
     },
     'CANCEL' => function ($r) {
+        $r->rawCommand('SEAM', 'STEPS', '0');
         $r->rawCommand('GEN', 'c', 'hello', 'MAXTOKENS', '3000', 'IGNOREEOS', 'ASYNC');
         check($r->rawCommand('CANCEL', 'c') === 1);
+        $r->rawCommand('SEAM', 'STEPS', '-1');
         check(array_values($r->xRevRange('c', '+', '-', 1))[0]['finish'] === 'cancelled');
     },
     'pipeline' => function ($r) {

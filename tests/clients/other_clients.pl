@@ -51,8 +51,10 @@ my @checks = (
     },
     CANCEL => sub {
         my $r = shift;
+        $r->seam('STEPS', 0);
         $r->gen('c', 'hello', 'MAXTOKENS', 3000, 'IGNOREEOS', 'ASYNC');
         check($r->cancel('c') == 1);
+        $r->seam('STEPS', -1);
         my @last = $r->xrevrange('c', '+', '-', 'COUNT', 1);
         check(fields($last[0])->{finish} eq 'cancelled');
     },

@@ -54,8 +54,10 @@ async def check_fork(r):
 
 
 async def check_cancel(r):
+    await done(r.execute_command("SEAM", "STEPS", "0"))
     await done(r.execute_command("GEN", "c", "hello", "MAXTOKENS", "3000", "IGNOREEOS", "ASYNC"))
     assert await done(r.execute_command("CANCEL", "c")) == 1
+    await done(r.execute_command("SEAM", "STEPS", "-1"))
     assert (await done(r.xrevrange("c", count=1)))[0][1]["finish"] == "cancelled"
 
 

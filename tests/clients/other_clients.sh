@@ -44,8 +44,9 @@ check_FORK() {
 }
 
 check_CANCEL() {
+    cli SEAM STEPS 0 >/dev/null
     cli GEN c hello MAXTOKENS 3000 IGNOREEOS ASYNC >/dev/null
-    [ "$(cli CANCEL c)" = 1 ] && [ "$(last_finish c)" = cancelled ]
+    [ "$(cli CANCEL c)" = 1 ] && cli SEAM STEPS -1 >/dev/null && [ "$(last_finish c)" = cancelled ]
 }
 
 check_pipeline() {

@@ -2,14 +2,14 @@
 """Other people's clients against a real server: the table client x what it does.
 
 The checks are in other_clients.*, alike in all languages; a library that is not installed is skipped
-aloud. The last test prints the table, which utils/figures shows, too."""
+aloud. The server is the debug twin, whose steps CANCEL's check holds back: there is something to cancel. The last test prints the table, which utils/figures shows, too."""
 import os
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
-from kvasir_test import BUILD, PATIENCE_S, Server, Skip, main, test, tiny_model  # noqa: E402
+from kvasir_test import BUILD, PATIENCE_S, TWIN, Server, Skip, main, test, tiny_model  # noqa: E402
 
 CHECKS = ("connect", "GEN", "BLOCK", "ASYNC and XREAD", "FORK", "CANCEL", "pipeline", "MULTI", "reconnect")
 # name: (interpreter, what proves that the library is there, script)
@@ -45,7 +45,7 @@ def outcomes_of(client):
         missing = True
     if missing:
         raise Skip(f"{client} is not installed")
-    with Server({"model": tiny_model()}) as s:
+    with Server({"model": tiny_model()}, program=TWIN) as s:
         done = subprocess.run([*interpreter, os.path.join(HERE, script), str(s.port), *arguments], capture_output=True,
                               env=ENV, timeout=PATIENCE_S, check=False)
     lines = [line.split(": ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines() if ": " in line]

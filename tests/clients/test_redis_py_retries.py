@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """redis-py 8 with its default options: a timeout of 5 s and ten hidden retries, against a GEN that is longer.
 
-The twin of the server (SEAM SLOW makes a tiny model slow, SEAM CLOCK lets time pass). The first test takes
-the library's real five seconds; nothing else waits for a clock.
+The twin of the server: its steps are held, SEAM CLOCK lets time pass. The first test takes the library's
+real five seconds; nothing else waits for a clock.
 """
 import os
 import subprocess
@@ -10,7 +10,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
-from kvasir_test import PATIENCE_S, Server, Skip, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import PATIENCE_S, TWIN, Server, Skip, main, test, tiny_model, wait_until  # noqa: E402
 
 PYTHON = os.environ.get("KVASIR_CLIENT_PYTHON")
 BODY = """
@@ -38,7 +38,7 @@ def need_redis_py_8():
 
 def server():
     need_redis_py_8()
-    return Server({"model": tiny_model()}, program="kvasir-server-test")
+    return Server({"model": tiny_model()}, program=TWIN)
 
 
 def counts(c):
@@ -49,7 +49,7 @@ def counts(c):
 
 def kill(c, process, key):
     """kill -9 while it waits for the key's generation; returns when the server has seen it."""
-    wait_until(lambda: c.geninfo(key)["generated"] >= 2, "it generates")
+    c.stop_at(2, key)
     process.kill()
     process.communicate()
     wait_until(lambda: c.info("clients")["blocked_clients"] == "0", "the client is seen to be gone")
@@ -58,13 +58,13 @@ def kill(c, process, key):
 @test("a GEN longer than redis-py's timeout: sent again, generated once")
 def _():
     with server() as s, s.connect() as c:
-        c.call("SEAM", "SLOW", 3_600_000)
+        c.stand_still()
         before = int(c.info("stats")["total_connections_received"])
         process = client(s, "k", "hello", "MAXTOKENS", 10, "TEMP", 0, "IGNOREEOS")
         # Its first send is given up after five seconds; the second has come when there are two links.
         wait_until(lambda: int(c.info("stats")["total_connections_received"]) >= before + 2 and
                    c.info("clients")["blocked_clients"] == "1", "it sends again")
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         text = answer(process)
         assert counts(c)[0] == 1 and c.call("XLEN", "k") == 2
         assert c.call("XRANGE", "k", "-", "+")[1][1][1] == text
@@ -74,9 +74,9 @@ def _():
 def _():
     with server() as s, s.connect() as c:
         command = ("k", "hello", "MAXTOKENS", 40, "TEMP", 0, "IGNOREEOS", "ID", "action-7")
-        c.call("SEAM", "SLOW", 50)
+        c.stand_still()
         kill(c, client(s, *command), "k")
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "it ends by itself")
         before = counts(c)
         first = answer(client(s, *command))  # nobody had been told
@@ -91,13 +91,13 @@ def _():
         command = ("a story of rivers " * 10, "MAXTOKENS", 60, "SEED", 11, "TEMP", 1, "IGNOREEOS")
         undisturbed = answer(client(s, "lone", *command))
         c.call("CACHE", "CLEAR")
-        c.call("SEAM", "SLOW", 50)
+        c.stand_still()
         kill(c, client(s, "k", *command), "k")
         prompts = counts(c)[1]
         c.call("SEAM", "CLOCK", 10_001)
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "it is given up")
         assert c.geninfo("k")["finish"] == "orphaned"
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         assert answer(client(s, "k", *command)) == undisturbed
         entries = c.call("XRANGE", "k", "-", "+")
         assert len(entries) == 2 and c.fields(entries[1])["generated"] == "60", entries

@@ -7,6 +7,7 @@
  *     SEAM STEPS n            n more steps are launched, then none (-1: all): what runs stands still
  *                             where a test wants to look at it, however long the test takes to look
  *     SEAM STANDS             1 when all of these have been launched and have ended, 0 before
+ *     SEAM JOBS n             n job threads are busy until n is 0: what is submitted behind them waits
  *     SEAM MEMORY n           the n-th allocation of a size that a client chose fails (0: none)
  *     SEAM SOCKET which n     the n-th read, write or accept fails (0: none)
  *     SEAM FILE n             the n-th call on a file fails with EIO (0: none)
@@ -21,9 +22,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/jobs.h"
 #include "base/mem.h"
 #include "server/command.h"
 #include "server/server.h"
@@ -40,6 +43,8 @@ static struct {
     int64_t due_us, slow_us;
     int64_t steps;   /* that may be launched; negative: all */
     bool is_running; /* one was launched and has not ended */
+    int64_t busy;    /* job threads that read from the pipe */
+    int pipe[2];     /* opened with the first of them */
 } seam = {.steps = -1};
 
 /* ---- slow steps, and steps that wait to be let go ----------------------------------------------- */
@@ -150,6 +155,39 @@ static void run_stands(struct client *c, const struct request *q)
     reply_int(&c->reply, seam.steps == 0 && !seam.is_running);
 }
 
+/* On a job thread. Whatever comes out of the pipe, it is over. */
+static void be_busy(struct job *job)
+{
+    char byte;
+    while (read(seam.pipe[0], &byte, 1) < 0 && errno == EINTR)
+        ;
+}
+
+static void be_free(struct job *job)
+{
+    xfree(job);
+}
+
+static void run_jobs(struct client *c, const struct request *q)
+{
+    int64_t n;
+    if (!number(c, q->args[2], &n))
+        return;
+    if (!seam.pipe[1] && pipe(seam.pipe) < 0) {
+        reply_error(&c->reply, "ERR no pipe: %s", strerror(errno));
+        return;
+    }
+    for (; seam.busy > n; seam.busy--)
+        if (write(seam.pipe[1], "", 1) != 1)
+            break; /* the reply tells how many are still busy */
+    for (; seam.busy < n; seam.busy++) {
+        struct job *job = xcalloc(1, sizeof *job);
+        *job = (struct job){.run = be_busy, .done = be_free};
+        jobs_submit(c->server->jobs, job);
+    }
+    reply_int(&c->reply, seam.busy);
+}
+
 /* True when this call is the one. */
 static bool fails(enum which which, int error)
 {
@@ -229,6 +267,8 @@ static const struct command subcommands[] = {
     {.name = "file", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes a call on a file fail.", .syntax = "n:integer", .run = run_file},
     COMMAND_HELP(FLAGS, "server", "0.1.0", NULL),
+    {.name = "jobs", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
+     .complexity = "O(1)", .summary = "Keeps job threads busy.", .syntax = "n:integer", .run = run_jobs},
     {.name = "memory", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes an allocation fail.", .syntax = "n:integer", .run = run_memory},
     {.name = "slow", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",

@@ -8,10 +8,18 @@ A test file imports `test`, `Server`, `Client` and ends with `main()`:
             assert c.call("PING") == "PONG"
 
 Servers listen on a free TCP port and a unix socket in a folder of their own, both gone with the
-`with` block; whatever is left is killed at exit. Nothing here sleeps for a fixed time: `wait_until`
-asks again and again until a generous deadline.
+`with` block; whatever is left is killed at exit.
+
+A machine may take the CPU away from the test, or from the server, for a second at any place. So:
+- Nothing sleeps for a fixed time: `wait_until` asks again and again until a generous deadline,
+  KVASIR_TEST_PATIENCE, and no shorter bound from above is put on a time.
+- The tiny model makes thousands of tokens a second. A generation that a test wants to find running
+  is held by the server's debug twin: `stand_still`, then GEN, then `stop_at`; `go_on` ends that.
+- Readings of several commands are of one moment when nothing runs, or inside one MULTI.
+- A time that has to pass is moved (SEAM CLOCK), and made long, so that none passes by itself before.
 """
 import atexit
+import collections
 import contextlib
 import ctypes
 import os
@@ -28,8 +36,14 @@ BUILD = os.environ.get("KVASIR_BUILD", os.path.join(os.path.dirname(__file__), "
 SOURCE = os.environ.get("KVASIR_SRC", os.path.join(os.path.dirname(__file__), "..", ".."))
 # Everything that waits gives up after this; sanitizer builds on a busy machine are slow.
 PATIENCE_S = float(os.environ.get("KVASIR_TEST_PATIENCE", "120"))
+TWIN = "kvasir-server-test"  # the debug twin: with SEAM
 
 _servers = []
+_said = collections.deque(maxlen=3)  # the last commands and their replies: a failure prints them
+
+
+def _facts():
+    return [" -> ".join(repr(each)[:400] for each in said) for said in _said]
 
 
 @atexit.register
@@ -61,10 +75,22 @@ class Client:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(timeout or PATIENCE_S)
-        self.socket.connect(address)
+        self._connect(address)
         if family == socket.AF_INET:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
+
+    def _connect(self, address):
+        """On a Unix socket, so many may wait to be accepted that there is no room: once more, then."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.socket.connect(address)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
 
     def __enter__(self):
         return self
@@ -142,12 +168,25 @@ class Client:
 
     def call(self, *args):
         self.send(*args)
-        return self.receive()
+        reply = self.receive(False)
+        _said.append((args, reply))
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    def transaction(self, *commands):
+        """The replies to these commands, inside one MULTI: at one moment, no step ends between them."""
+        self.send_raw(b"".join(self.encode(*command) for command in (("MULTI",), *commands, ("EXEC",))))
+        *queued, replies = [self.receive(False) for _ in range(len(commands) + 2)]
+        _said.append((commands, queued, replies))
+        assert queued == ["OK"] + ["QUEUED"] * len(commands), queued
+        return replies
 
     def error(self, *args):
         """The error line that this command must get."""
         self.send(*args)
         reply = self.receive(False)
+        _said.append((args, reply))
         assert isinstance(reply, ReplyError), f"{args[:4]}: expected an error, got {reply!r}"
         return str(reply)
 
@@ -173,33 +212,14 @@ class Client:
         return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
 
     def geninfo(self, key):
-        reply = self.call("GENINFO", key)
-        if isinstance(reply, dict):
-            pairs = reply.items()
-        else:
-            pairs = zip(reply[0::2], reply[1::2])
-        return {_key(k): v.decode() if isinstance(v, bytes) else v for k, v in pairs}
+        return named(self.call("GENINFO", key))
 
-    def stop_at(self, n, *keys):
-        """The twin of the server lets each of these keys generate n tokens or a few more, and then
-        stands still until more SEAM STEPS are let go. Say SEAM STEPS 0 before the first GEN. A tiny
-        model is through with a thousand tokens while a busy machine lets the test wait for its turn;
-        what stands still can be looked at for as long as that takes."""
-        def generated():
-            return {key: self.geninfo(key)["generated"] for key in keys}
-
-        def stands():
-            return self.call("SEAM", "STANDS")
-
-        while min(generated().values()) < n:
-            self.call("SEAM", "STEPS", n - min(generated().values()))
-            wait_until(stands, lambda: f"steps up to {n} tokens are done: {generated()}")
-
-    def wait_end(self, key, last):
-        """The reader's loop: every piece after `last`, joined, and the fields of the end entry."""
-        pieces = []
+    def read_answer(self, key, last):
+        """The reader's loop of the README: every piece after `last`, and the end entry."""
+        pieces, is_over = [], False
         while True:
-            reply = self.call("XREAD", "BLOCK", 4000, "STREAMS", key, last)
+            wait = () if is_over else ("BLOCK", 4000)
+            reply = self.call("XREAD", *wait, "STREAMS", key, last)
             if isinstance(reply, dict):
                 reply = list(reply.items())
             for entry in reply[0][1] if reply else ():
@@ -208,10 +228,46 @@ class Client:
                 if "piece" in fields:
                     pieces.append(entry[1][1])
                 if "finish" in fields:
-                    return b"".join(pieces), fields
-            if not reply:
-                state = self.geninfo(key)["state"]
-                assert state in ("queued", "running"), f"{key} is {state}, and no end entry came"
+                    return pieces, entry
+            assert reply or not is_over, f"{key} is {self.geninfo(key)}, and no end entry came"
+            if not reply:  # it may have ended just now: one last look
+                is_over = self.geninfo(key)["state"] not in ("queued", "running")
+
+    def wait_end(self, key, last):
+        """Every piece after `last`, joined, and the fields of the end entry."""
+        pieces, entry = self.read_answer(key, last)
+        return b"".join(pieces), self.fields(entry)
+
+    # ---- the twin of the server: steps are let go by the test -------------------------------------
+
+    def stand_still(self):
+        """No more steps are launched: a GEN is queued or running from now on, until go_on."""
+        assert self.call("SEAM", "STEPS", 0) == "OK"
+
+    def go_on(self):
+        assert self.call("SEAM", "STEPS", -1) == "OK"
+
+    def step_until(self, condition, what):
+        """Lets one step go after the other until the condition holds. Nothing runs then."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"steps in vain: {_text(what)}"
+            self.call("SEAM", "STEPS", 1)
+            wait_until(lambda: self.call("SEAM", "STANDS"), lambda: f"a step, until {_text(what)}")
+
+    def stop_at(self, n, *keys):
+        """Each of these keys generates, and has n tokens or a few more, all branches together. Say
+        stand_still before their GEN."""
+        def infos():
+            return [self.geninfo(key) for key in keys]
+        self.step_until(lambda: all(i["state"] == "running" and i["generated"] >= n for i in infos()),
+                        lambda: f"{keys} have {n} tokens each: {infos()}")
+
+
+def named(reply):
+    """Names and values, an array in RESP2, a map in RESP3, as a dict; texts as str."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[0::2], reply[1::2])
+    return {_key(k): v.decode() if isinstance(v, bytes) else v for k, v in pairs}
 
 
 def _key(name):
@@ -277,7 +333,7 @@ class Server:
         self.socket_path = os.path.join(self.folder, "s")
         self.log_path = os.path.join(self.folder, "log")
         self.options, self.conf, self.env, self.tcp = options or {}, conf, env, tcp
-        self.program = program  # or kvasir-server-test, the twin with SEAM
+        self.program = program  # or TWIN
         self.port = 0
         self.process = None
         try:
@@ -315,6 +371,14 @@ class Server:
                                             env={**os.environ, **(self.env or {})})
         if self not in _servers:
             _servers.append(self)
+
+    def wait_listening(self):
+        """A client of a server that was started with wait=False and may be loading still."""
+        def client():
+            assert self.process.poll() is None, f"it exited with {self.process.returncode}: {self.log()[-2000:]}"
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                return self.connect()
+        return wait_until(client, "it listens")
 
     def _wait_ready(self):
         deadline = time.monotonic() + PATIENCE_S
@@ -369,25 +433,30 @@ def model_server(program="kvasir-server", **options):
                   tcp=False, program=program)
 
 
-def with_model(**options):
+def with_model(program="kvasir-server", **options):
     """The test gets such a server and a client; the books must add up behind it."""
     def wrap(function):
         def run():
-            with model_server(**options) as server, server.connect() as c:
+            with model_server(program, **options) as server, server.connect() as c:
                 function(server, c)
                 assert c.call("DEBUG", "AUDIT") == "OK"
         return run
     return wrap
 
 
-def wait_until(condition, what, patience=None):
-    deadline = time.monotonic() + (patience or PATIENCE_S)
-    while time.monotonic() < deadline:
+def wait_until(condition, what, patience=PATIENCE_S):
+    """The condition's first true value. `what` it waits for, or a function that tells."""
+    deadline = time.monotonic() + patience
+    while True:
         value = condition()
         if value:
             return value
+        assert time.monotonic() < deadline, f"waited in vain: {_text(what)}"
         time.sleep(0.005)
-    raise AssertionError(f"waited in vain: {what() if callable(what) else what}")
+
+
+def _text(what):
+    return what() if callable(what) else what
 
 
 _tests = []
@@ -407,6 +476,7 @@ def main():
     print(f"1..{len(chosen)}", flush=True)
     failed = 0
     for number, (name, function) in enumerate(chosen, 1):
+        _said.clear()
         try:
             function()
             print(f"ok {number} - {name}", flush=True)
@@ -415,8 +485,8 @@ def main():
         except BaseException as fault:  # noqa: B902 - a KeyboardInterrupt is a failure, too
             failed += 1
             print(f"not ok {number} - {name}", flush=True)
-            for line in traceback.format_exc().splitlines():
-                print(f"# {line[:1000]}", flush=True)  # a reply of a megabyte helps nobody
+            for line in [*traceback.format_exc().splitlines(), "the last replies:", *_facts()]:
+                print(f"# {line[:2000]}", flush=True)  # a reply of a megabyte helps nobody
             if isinstance(fault, KeyboardInterrupt):
                 break
     sys.exit(1 if failed else 0)

@@ -9,12 +9,11 @@ import resource
 import socket
 import struct
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forced import ENDS, FIRST_BYTE, byte_ids, end_of, forced, ids, number  # noqa: E402
-from kvasir_test import (REAL_MODEL, Client, ReplyError, Server, is_sanitized, main, model_path, test,  # noqa: E402
-                         tiny_model, wait_until)
+from kvasir_test import (REAL_MODEL, TWIN, Client, ReplyError, Server, is_sanitized, main, model_path,  # noqa: E402
+                         test, tiny_model, wait_until)
 
 LLAMA = "\N{LLAMA}".encode()
 _shared = []
@@ -36,16 +35,8 @@ def raw_text_of_end(c, key):
 
 def streamed(c, key, prompt, *options):
     """Every piece's bytes, and the fields of the end entry."""
-    last, pieces = c.call("GEN", key, prompt, *options, "ASYNC"), []
-    while True:
-        reply = c.call("XREAD", "BLOCK", 4000, "STREAMS", key, last)
-        for entry in reply[0][1] if reply else ():
-            last = entry[0]
-            fields = dict(zip(entry[1][0::2], entry[1][1::2]))
-            if b"piece" in fields:
-                pieces.append(fields[b"piece"])
-            if b"finish" in fields:
-                return pieces, c.fields(entry)
+    pieces, entry = c.read_answer(key, c.call("GEN", key, prompt, *options, "ASYNC"))
+    return pieces, c.fields(entry)
 
 
 def patched_model(*changes):
@@ -111,15 +102,13 @@ def _():
     server = shared()
     with server.connect() as c, server.connect() as other:
         c.send("GEN", "k", b"\n" * (15 << 20))
-        slowest = 0
         for _ in range(20):
-            start = time.monotonic()
             assert other.call("PING") == "PONG"
-            slowest = max(slowest, time.monotonic() - start)
         error = str(c.receive(False))
         assert error.startswith("ERR ") and "2048" in error, error
         assert other.call("EXISTS", "k") == 0
-        assert slowest < 20, slowest  # a machine may be busy; tokenising 15 MiB in the loop is longer
+        # CPU time, which a busy machine does not lengthen: tokenising 15 MiB takes seven seconds of it
+        assert number(other, "main_thread_max_stall_cpu_usec") < 3_000_000, other.info("stats")
 
 
 @test("long runs of one thing come back from their ids")
@@ -359,11 +348,13 @@ def big_context():
 
 @test("a client that closes, resets or half-closes ends its generation, once, and frees its blocks")
 def _():
-    with Server({"model": big_context(), "orphan-timeout": 0}) as server, server.connect() as c:
+    with Server({"model": big_context(), "orphan-timeout": 0}, program=TWIN) as server, server.connect() as c:
         for n, leave in enumerate((leave_by_fin, leave_by_reset, leave_by_half), 1):
             key, client = f"k{n}", server.connect(tcp=True)
+            c.stand_still()
             client.send("GEN", key, "x", "MAXTOKENS", 30000, "IGNOREEOS")
-            wait_until(lambda: c.geninfo(key).get("generated", 0) >= 5, "five tokens")
+            c.stop_at(5, key)
+            c.go_on()
             leave(client)
             wait_until(lambda: c.geninfo(key)["state"] == "idle", "the orphan's end")
             end = end_of(c, key)
@@ -379,16 +370,18 @@ def _():
 @test("a client that leaves during a long prefill ends it there")
 def _():
     options = {"model": big_context(), "orphan-timeout": 0, "max-chunk": 64, "max-batch-tokens": 128}
-    with Server(options) as server, server.connect() as c:
+    with Server(options, program=TWIN) as server, server.connect() as c:
         n = 24000
         client = server.connect(tcp=True)
+        c.stand_still()
         client.send("GEN", "k", ids(*((i * 7) % 200 + FIRST_BYTE for i in range(n))), "IDS", "MAXTOKENS", 5)
-        wait_until(lambda: c.geninfo("k").get("computed", 0) > 0, "the first chunk")
+        c.step_until(lambda: c.geninfo("k")["computed"] > 0, "the first chunk")
         client.close()
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "the orphan's end")
         assert end_of(c, "k")["finish"] == "orphaned"
         rows = number(c, "rows")
         assert rows < n, rows
+        c.go_on()
         c.call("GEN", "other", "x", "MAXTOKENS", 1, "IGNOREEOS")
         assert number(c, "rows") <= rows + 64 + 1  # the step that ran then, and other's: no more of it
         assert c.call("DEBUG", "AUDIT") == "OK"
@@ -397,9 +390,10 @@ def _():
 @test("what clients had queued and left is never computed")
 def _():
     options = {"model": big_context(), "orphan-timeout": 0, "max-running": 1}
-    with Server(options) as server, server.connect() as c:
+    with Server(options, program=TWIN) as server, server.connect() as c:
+        c.stand_still()
         c.call("GEN", "long", "x", "MAXTOKENS", 30000, "IGNOREEOS", "ASYNC")
-        wait_until(lambda: c.geninfo("long").get("generated", 0) > 0, "a token")
+        c.stop_at(1, "long")
         clients = [server.connect() for _ in range(20)]
         for i, client in enumerate(clients):
             client.send("GEN", f"k{i}", f"{i} bottles on the wall, " * 20, "MAXTOKENS", 5)
@@ -445,7 +439,9 @@ def _():
 
 @test("of six at once with one place to run and one to wait, four are told so at once")
 def _():
-    with Server({"model": big_context(), "max-running": 1, "max-queue": 1}) as server, server.connect() as c:
+    options = {"model": big_context(), "max-running": 1, "max-queue": 1}
+    with Server(options, program=TWIN) as server, server.connect() as c:
+        c.stand_still()
         c.call("GEN", "k0", "x", "MAXTOKENS", 30000, "IGNOREEOS", "ASYNC")
         wait_until(lambda: c.geninfo("k0")["state"] == "running", "the first to run")
         c.call("GEN", "k1", "x", "MAXTOKENS", 5, "IGNOREEOS", "ASYNC")
@@ -453,6 +449,7 @@ def _():
             error = c.error("GEN", f"k{i}", "x", "MAXTOKENS", 5)
             assert error.startswith("QUEUEFULL ") and "1" in error, error
         assert c.call("CANCEL", "k0") == 1
+        c.go_on()
         wait_until(lambda: c.geninfo("k1")["state"] == "idle", "the queued one's end")
         assert end_of(c, "k1")["finish"] == "length"
 
@@ -532,7 +529,9 @@ def _():
 
 @test("readers that stop reading are bounded, and others get their answers")
 def _():
-    with Server({"model": big_context(), "piece-interval": 0}) as server, server.connect() as c:
+    # the soft limit's time would close them on a slow machine
+    options = {"model": big_context(), "piece-interval": 0, "client-output-buffer-limit": "normal 64mb 0 0"}
+    with Server(options) as server, server.connect() as c:
         stuck = [server.connect(tcp=True) for _ in range(50)]
         big = "y" * 20000
         c.call("XADD", "big", "*", "text", big)
@@ -610,12 +609,13 @@ def read_until_pieces(reader, key, n):
 
 
 def key_that_goes(n, options):
-    with Server({"model": big_context(), "piece-interval": "60s"}) as server:
+    with Server({"model": big_context(), "piece-interval": "60s"}, program=TWIN) as server:
         for way, commands in GOING.items():
             with server.connect() as c, server.connect() as reader, server.connect() as waiter:
                 c.call("FLUSHALL")
+                c.stand_still()
                 waiter.send("GEN", "k", "x", "MAXTOKENS", 30000, "IGNOREEOS", *options)
-                wait_until(lambda: c.call("EXISTS", "k"), "the key")
+                c.stop_at(10 * n, "k")
                 reader.send("XREAD", "BLOCK", 0, "STREAMS", "k", read_until_pieces(reader, "k", n))
                 wait_until(lambda: number(c, "blocked_clients") == 2, "two waiting clients")
                 for command in commands:

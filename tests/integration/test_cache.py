@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """What the cache keeps: blocks of deleted conversations go first, whose blocks they are is told, and
 every block size gives the same answers."""
-from kvasir_test import (MODEL_OPTIONS, Server, main, model_server, test, tiny_model, wait_until,
-                         with_model)
+from kvasir_test import (MODEL_OPTIONS, PATIENCE_S, TWIN, Server, main, model_server, named, test, tiny_model,
+                         wait_until, with_model)
 
 GREEDY = ("TEMP", 0, "IGNOREEOS")
 
 
 def cache_info(c):
-    flat = c.call("CACHE", "INFO")
-    return {name.decode(): value for name, value in zip(flat[0::2], flat[1::2])}
+    return named(c.call("CACHE", "INFO"))
 
 
 def text(n, beginning=""):
@@ -83,15 +82,15 @@ def _(server, c):
 
 
 @test("a key that is deleted while it generates lets its blocks go, a fork of it keeps them")
-@with_model()
+@with_model(TWIN)
 def _(server, c):
-    long = (*GREEDY, "MAXTOKENS", 1500, "ASYNC")
-    c.call("GEN", "k", text(100), *long)
-    wait_until(lambda: c.geninfo("k")["generated"] > 20, "it runs")
+    c.stand_still()
+    c.call("GEN", "k", text(100), *GREEDY, "MAXTOKENS", 1500, "ASYNC")
+    c.stop_at(20, "k")
     info = c.geninfo("k")
     assert info["blocks"] >= info["own-blocks"] >= 7 and info["shared-blocks"] == info["swapped-blocks"] == 0, info
     c.call("FORK", "k", "child")
-    wait_until(lambda: c.geninfo("k")["own-blocks"] > 1, "a block of its own is full")
+    c.step_until(lambda: c.geninfo("k")["own-blocks"] > 1, lambda: f"a block of its own is full: {c.geninfo('k')}")
     c.call("DEL", "k")
     after = cache_info(c)
     assert 0 < after["unwanted"] < after["cached"] and after["used"] == 0, after
@@ -104,12 +103,12 @@ def _(server, c):
 
 
 @test("GENINFO and CACHE INFO tell shared from own blocks while two read one prefix")
-@with_model(program="kvasir-server-test")
+@with_model(TWIN)
 def _(server, c):
     prompt = text(200)
     c.call("GEN", "a", prompt, *GREEDY, "MAXTOKENS", 1)
     own = c.geninfo("a")["own-blocks"]
-    c.call("SEAM", "STEPS", 0)
+    c.stand_still()
     for key in ("b", "d"):
         c.call("GEN", key, prompt, *GREEDY, "MAXTOKENS", 1500, "ASYNC")
     c.stop_at(30, "b", "d")
@@ -183,7 +182,7 @@ def _():
         ({"block-size": 8, "backend": "cpu"}, "cpu: block size 8; it takes 16, 32, 64 and 128"),
     ):
         with Server({**MODEL_OPTIONS, "model": tiny_model(), **options}, tcp=False, wait=False) as server:
-            assert server.process.wait(120) != 0, options
+            assert server.process.wait(PATIENCE_S) != 0, options
             assert words in server.log(), (options, server.log())
             server.process.returncode = 0  # as it should be
 

@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forced import byte_ids, end_of, forced, ids  # noqa: E402
-from kvasir_test import Server, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import TWIN, Server, main, named, test, tiny_model  # noqa: E402
 
 PROMPT = "Which of these comes next?"
 _shared = []
@@ -21,7 +21,7 @@ _shared = []
 def shared():
     """One server for all tests; keys are flushed."""
     if not _shared:
-        _shared.append(Server({"model": tiny_model("--layers", "2"), "piece-interval": 0}))
+        _shared.append(Server({"model": tiny_model("--layers", "2"), "piece-interval": 0}, program=TWIN))
     with _shared[0].connect() as c:
         c.call("FLUSHALL")
     return _shared[0]
@@ -33,28 +33,34 @@ def logprobs_of(c, key, field="logprobs"):
     return [[(int(pair.split(":")[0]), float(pair.split(":")[1])) for pair in line.split(" ")] for line in lines]
 
 
+def beside(c, neighbour, command):
+    """The answer to a GEN that has a longer one beside it in each of its steps."""
+    c.stand_still()
+    c.call(*neighbour, "MAXTOKENS", 1500, "IGNOREEOS", "ASYNC")
+    c.stop_at(1, neighbour[1])
+    # in one packet: the neighbour goes on when the command is there, too
+    c.send_raw(b"".join(c.encode(*each) for each in (("SEAM", "STEPS", -1), command, ("GENINFO", neighbour[1]))))
+    _, answer, info = (c.receive() for _ in range(3))
+    assert named(info)["state"] == "running", info
+    c.call("CANCEL", neighbour[1])
+    return answer
+
+
 # ---- seeds ------------------------------------------------------------------------------------------
 
 
 @test("a seed gives the same ids alone, ten times, and beside others with and without a seed")
 def _():
-    server = shared()
     ask = ("GEN", "a", PROMPT, "TEMP", 0.9, "SEED", 42, "MAXTOKENS", 60, "IGNOREEOS")
 
-    def answer(c):
-        c.call("DEL", "a")
-        return c.call(*ask)
-
-    with server.connect() as c, server.connect() as other:
-        want = answer(c)
-        assert [answer(c) for _ in range(9)] == [want] * 9
+    with shared().connect() as c:
+        want = c.call(*ask)
+        for _ in range(9):
+            c.call("DEL", "a")
+            assert c.call(*ask) == want
         for seed in ((), (), ("SEED", 7), ("SEED", 42)):
-            other.send("GEN", "b", PROMPT, "TEMP", 0.9, *seed, "MAXTOKENS", 1500, "IGNOREEOS")
-            wait_until(lambda: c.geninfo("b").get("generated", 0) > 0, "the neighbour to run")
-            assert answer(c) == want, seed
-            c.call("CANCEL", "b")
-            other.receive(False)
-            c.call("DEL", "b")
+            c.call("DEL", "a", "b")
+            assert beside(c, ("GEN", "b", PROMPT, "TEMP", 0.9, *seed), ask) == want, seed
 
 
 @test("at TEMP 0 the seed changes nothing; without a seed it is drawn anew and reported")
@@ -121,8 +127,7 @@ def _():
 
 @test("log-probabilities are the same from a warm cache, and beside another generation")
 def _():
-    server = shared()
-    with server.connect() as c, server.connect() as other:
+    with shared().connect() as c:
         ask = ("IDS", "TEMP", 0, "MAXTOKENS", 6, "IGNOREEOS", "LOGPROBS", 5)
         for n in (15, 16, 17, 31, 33):
             prompt = ids(*((i * i * 7 + n) % 250 + 3 for i in range(n)))
@@ -130,12 +135,9 @@ def _():
             c.call("GEN", f"cold{n}", prompt, *ask)
             c.call("GEN", f"warm{n}", prompt, *ask)
             assert end_of(c, f"cold{n}")["cached"] == "0" and int(end_of(c, f"warm{n}")["cached"]) == n - 1
-            other.send("GEN", "o", "beside it", "MAXTOKENS", 1500, "IGNOREEOS")
-            wait_until(lambda: c.geninfo("o").get("generated", 0) > 0, "the neighbour to run")
-            c.call("GEN", f"beside{n}", prompt, *ask)
+            c.call("DEL", "o")
+            beside(c, ("GEN", "o", "beside it"), ("GEN", f"beside{n}", prompt, *ask))
             assert logprobs_of(c, f"cold{n}") == logprobs_of(c, f"warm{n}") == logprobs_of(c, f"beside{n}"), n
-            c.call("CANCEL", "o")
-            other.receive(False)
 
 
 @test("log-probabilities of a prompt whose blocks are cached are those of the first time, whatever its length")

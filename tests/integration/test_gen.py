@@ -3,17 +3,18 @@
 import socket
 import struct
 
-from kvasir_test import (MODEL_OPTIONS, Client, ReplyError, Server, main, model_server, test, tiny_model, wait_until,
-                         with_model)
+from kvasir_test import (MODEL_OPTIONS, PATIENCE_S, TWIN, Client, ReplyError, Server, main, model_server, named, test,
+                         tiny_model, wait_until, with_model)
 
-LONG = ("IGNOREEOS", "TEMP", 0, "MAXTOKENS", 1500)  # seconds of work for the tiny model
+LONG = ("IGNOREEOS", "TEMP", 0, "MAXTOKENS", 1500)
 
 
 def start_long(server, c, key, *more):
-    """A client that blocks in a long GEN, and that generation running."""
+    """A client that blocks in a long GEN, and that generation running: it stands still meanwhile."""
     waiter = server.connect()
+    c.stand_still()
     waiter.send("GEN", key, "a long story", *LONG, *more)
-    wait_until(lambda: c.geninfo(key)["generated"] > 2, "it runs")
+    c.stop_at(3, key)
     return waiter
 
 
@@ -199,10 +200,9 @@ def _(server, c):
     c.call("GEN", "k", prompt, "MAXTOKENS", 2)
     again, cached = c.call("CACHE", "PROBE", prompt)
     assert again == tokens and tokens - 17 <= cached < tokens, (tokens, cached)
-    flat = c.call("CACHE", "INFO")
-    info = dict(zip(flat[0::2], flat[1::2]))
-    assert info[b"cached"] > 0 and info[b"used"] == 0
-    assert info[b"kv-type"].decode() == c.info()["kv_type"] and info[b"block-bytes"] == int(c.info()["block_bytes"])
+    info = named(c.call("CACHE", "INFO"))
+    assert info["cached"] > 0 and info["used"] == 0
+    assert info["kv-type"] == c.info()["kv_type"] and info["block-bytes"] == int(c.info()["block_bytes"])
     assert c.call("CACHE", "CLEAR") > 0 and c.call("CACHE", "PROBE", prompt) == [tokens, 0]
     more, _ = c.call("CACHE", "PROBE", " and more", "KEY", "k")
     assert more > tokens
@@ -210,7 +210,7 @@ def _(server, c):
 
 
 @test("a blocked GEN parks what is behind it; CANCEL from another connection ends it")
-@with_model()
+@with_model(TWIN)
 def _(server, c):
     waiter = start_long(server, c, "k")
     waiter.send("PING")
@@ -225,8 +225,9 @@ def _(server, c):
 
 
 @test("BLOCK bounds the wait with null, and the same GEN again attaches or gets the end")
-@with_model()
+@with_model(TWIN)
 def _(server, c):
+    c.stand_still()
     args = ("GEN", "k", "a story", *LONG)
     assert c.call(*args, "BLOCK", 1) is None
     assert c.call(*args, "BLOCK", 2, ) is None
@@ -266,8 +267,9 @@ def _(server, c):
 
 
 @test("DEADLINE ends with TIMEDOUT, WITHINFO shows the entry whatever the finish")
-@with_model()
+@with_model(TWIN)
 def _(server, c):
+    c.stand_still()
     error = c.error("GEN", "k", "a story", *LONG, "DEADLINE", 50)
     assert error.startswith("TIMEDOUT"), error
     assert c.fields(c.call("XRANGE", "k", "-", "+")[-1])["finish"] == "deadline"
@@ -275,7 +277,7 @@ def _(server, c):
 
 
 @test("DEL, FLUSHALL and expiry of a generating key answer its waiter, then the key is gone")
-@with_model()
+@with_model(TWIN)
 def _(server, c):
     for how in (("DEL", "k"), ("FLUSHALL",), ("PEXPIRE", "k", 1), ("RENAME", "other", "k")):
         c.call("XADD", "other", "*", "text", "x")
@@ -295,7 +297,7 @@ def _(server, c):
 
 
 @test("a waiter that goes leaves an orphan that ends; the same GEN resumes it")
-@with_model(orphan_timeout=0)
+@with_model(TWIN, orphan_timeout=0)
 def _(server, c):
     args = ("GEN", "k", "a story", "IGNOREEOS", "TEMP", 0, "MAXTOKENS", 1500)
     expected = c.call("GEN", "lone", *args[2:])
@@ -303,21 +305,21 @@ def _(server, c):
         c.call("DEL", "k")
         c.call("CACHE", "CLEAR")
         waiter = server.connect()
+        c.stand_still()
         waiter.send(*args)
-        wait_until(lambda: c.geninfo("k")["generated"] > 0, "it runs")
+        c.stop_at(5, "k")
         waiter.close() if how == "close" else waiter.socket.shutdown(socket.SHUT_WR)
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "it ended")
-        # GENINFO delivers nothing, as XRANGE would: on a fast machine it may have ended by itself
-        info = c.geninfo("k")
-        if info["finish"] == "orphaned":
-            assert info["generated"] < 1500
+        info = c.geninfo("k")  # which delivers nothing, as XRANGE would
+        assert info["finish"] == "orphaned" and 5 <= info["generated"] < 1500, info
+        c.go_on()
         assert c.call(*args) == expected, how
         assert c.call("XLEN", "k") == 2
         waiter.close()
 
 
 @test("FORK while the source generates: children go on, destinations are all or none")
-@with_model()
+@with_model(TWIN)
 def _(server, c):
     waiter = start_long(server, c, "src")
     assert c.call("FORK", "src", "a", "b", "c") == 3
@@ -325,8 +327,7 @@ def _(server, c):
     assert c.call("FORK", "src", "a", "REPLACE") == 1
     assert c.call("FORK", "missing", "x") == 0
     assert c.fields(c.call("XRANGE", "a", "-", "+")[-1])["finish"] == "forked"
-    assert c.call("GEN", "b", "", "MAXTOKENS", 3, "IGNOREEOS")
-    assert c.geninfo("b")["cached"] > 0
+    assert c.geninfo("src")["state"] == "running"
     first = c.call("XRANGE", "src", "-", "+", "COUNT", 1)[0][0]
     assert c.call("FORK", "src", "e", "AT", first) == 1 and c.call("XLEN", "e") == 1
     assert c.error("FORK", "src", "f", "AT", "1-1").startswith("ERR")
@@ -334,18 +335,22 @@ def _(server, c):
     assert c.error("FORK", "src", "src").startswith("ERR") and c.error("FORK", "src", "f", "f").startswith("ERR")
     assert c.error("FORK", "src", "f", "BRANCH", 1).startswith("ERR BRANCH 1: ")
     assert c.error("FORK", "src", "REPLACE").startswith("ERR FORK needs a destination")
+    c.go_on()
+    assert c.call("GEN", "b", "", "MAXTOKENS", 3, "IGNOREEOS")
+    assert c.geninfo("b")["cached"] > 0
     c.call("CANCEL", "src")
     waiter.receive(False)
     waiter.close()
 
 
 @test("what can never fit is OOM with the numbers, a full queue QUEUEFULL, both without an entry")
-@with_model(kv_cache_size="1mb", max_running=1, max_queue=1)
+@with_model(TWIN, kv_cache_size="1mb", max_running=1, max_queue=1)
 def _(server, c):
     error = c.error("GEN", "k", "word " * 300, "MAXTOKENS", 1000)
     assert error.startswith("OOM ") and any(ch.isdigit() for ch in error), error
     assert c.call("EXISTS", "k") == 0
     waiter = server.connect()
+    c.stand_still()
     waiter.send("GEN", "run", "x", "IGNOREEOS", "MAXTOKENS", 400)
     wait_until(lambda: c.geninfo("run")["state"] == "running", "it runs")
     c.call("GEN", "queued", "x", "ASYNC", "MAXTOKENS", 5)
@@ -385,14 +390,7 @@ def _(server, c):
 def _():
     # A model that takes a moment: the server is asked before its log says that it is ready.
     with Server({**MODEL_OPTIONS, "model": tiny_model(), "kv-cache-size": "32mb"}, tcp=False, wait=False) as server:
-        import os
-        wait_until(lambda: os.path.exists(server.socket_path), "it listens")
-        def client():
-            try:
-                return server.connect()
-            except OSError:
-                return None
-        with wait_until(client, "it accepts") as c:
+        with server.wait_listening() as c:
             def ready():
                 c.send("PING")
                 reply = c.receive(False)
@@ -405,7 +403,7 @@ def _():
 
 @test("SIGTERM ends what runs with `cancelled` and answers every client")
 def _():
-    with model_server() as server, server.connect() as c:
+    with model_server(TWIN) as server, server.connect() as c:
         waiters = [start_long(server, c, f"k{i}") for i in range(3)]
         c.send_raw(Client.encode("PING") + Client.encode("XREAD", "BLOCK", 0, "STREAMS", "k0", "$"))
         assert c.receive() == "PONG"
@@ -414,7 +412,7 @@ def _():
             assert str(w.receive(False)).startswith("CANCELLED")
             assert w.closed()
         assert c.receive() is not None
-        assert server.process.wait(60) == 0
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 @test("prompts and passwords never reach the log")

@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kvasir_test import ReplyError, Server, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import TWIN, ReplyError, Server, main, test, tiny_model, wait_until  # noqa: E402
 
 SEEDED = ("TEMP", 1.2, "SEED", 11, "IGNOREEOS")
 BLOCK = 16
@@ -19,10 +19,10 @@ def server(program="kvasir-server", **options):
                    **{name.replace("_", "-"): value for name, value in options.items()}}, program=program)
 
 
-def with_server(**options):
+def with_server(program="kvasir-server", **options):
     def wrap(function):
         def run():
-            with server(**options) as s, s.connect() as c:
+            with server(program, **options) as s, s.connect() as c:
                 function(s, c)
                 assert c.call("DEBUG", "AUDIT") == "OK"
                 assert c.info()["cache_blocks_used"] == "0"
@@ -153,7 +153,7 @@ def _(s, c):
     last = c.call("GEN", "k", "hello", "N", 3, "MAXTOKENS", 12, *SEEDED, "ASYNC")
     joined, closed = {0: "", 1: "", 2: ""}, {}
     while len(closed) < 3:
-        for entry in c.call("XREAD", "BLOCK", 4000, "STREAMS", "k", last)[0][1]:
+        for entry in c.call("XREAD", "BLOCK", 0, "STREAMS", "k", last)[0][1]:
             last, fields = entry[0], c.fields(entry)
             branch = int(fields["branch"])
             assert branch not in closed, "nothing comes behind a branch's end"
@@ -201,15 +201,16 @@ def _(s, c):
 
 
 def start(s, c, key, *more):
-    """A client that waits for a group of three that would go on for long, and that group running."""
+    """A client that waits for a group of three that would go on for long, and that group standing."""
     waiter = s.connect()
+    c.stand_still()
     waiter.send("GEN", key, "hello", "N", 3, "MAXTOKENS", 1500, *SEEDED, *more)
-    wait_until(lambda: c.geninfo(key)["generated"] > 6, "it runs")
+    c.stop_at(3 * 3, key)
     return waiter
 
 
 @test("CANCEL counts a group as one and ends all of its branches; the reply is the error, the texts stay")
-@with_server()
+@with_server(TWIN)
 def _(s, c):
     with start(s, c, "k") as waiter:
         assert c.error("GEN", "k", "hello", "N", 2).startswith("BUSYKEY ")
@@ -222,8 +223,9 @@ def _(s, c):
 
 
 @test("a deadline is TIMEDOUT, WITHINFO shows the entries all the same")
-@with_server()
+@with_server(TWIN)
 def _(s, c):
+    c.stand_still()
     error = c.error("GEN", "k", "hello", "N", 3, "MAXTOKENS", 1500, *SEEDED, "DEADLINE", 30)
     assert error.startswith("TIMEDOUT "), error
     entries = c.call("GEN", "j", "hello", "N", 3, "MAXTOKENS", 1500, *SEEDED, "DEADLINE", 30, "WITHINFO")
@@ -231,7 +233,7 @@ def _(s, c):
 
 
 @test("DEL, FLUSHALL and expiry end a group, its client and its reader are served")
-@with_server()
+@with_server(TWIN)
 def _(s, c):
     for command in (("DEL", "k"), ("FLUSHALL",), ("PEXPIRE", "k", 1)):
         with start(s, c, "k") as waiter, s.connect() as reader:
@@ -248,16 +250,16 @@ def _(s, c):
 
 @test("BLOCK is over: *-1, and the same GEN gets the array; with ID again and again")
 def _():
-    with server("kvasir-server-test") as s, s.connect() as c, s.connect() as other:
+    with server(TWIN) as s, s.connect() as c, s.connect() as other:
         command = ("GEN", "k", "hello", "N", 3, "MAXTOKENS", 20, *SEEDED, "ID", "one")
-        c.call("SEAM", "SLOW", 60_000)
-        other.send(*command, "BLOCK", 50)
+        c.stand_still()
+        other.send(*command, "BLOCK", 10**6)
         wait_until(lambda: c.info("clients")["blocked_clients"] == "1", "it waits")
-        c.call("SEAM", "CLOCK", 51)
+        c.call("SEAM", "CLOCK", 10**6 + 1)
         assert other._line() == b"*-1"
         other.send(*command)
         wait_until(lambda: c.info("clients")["blocked_clients"] == "1", "it waits")
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         texts = other.receive()
         assert len(texts) == 3 and c.call("XLEN", "k") == 4
         for _ in range(2):
@@ -272,7 +274,7 @@ def _():
 
 @test("a client that goes when some branches are done: the others are resumed, all is as undisturbed")
 def _():
-    with server("kvasir-server-test", piece_interval=0) as s, s.connect() as c:
+    with server(TWIN, piece_interval=0) as s, s.connect() as c:
         command = ("N", 6, "MAXTOKENS", 60, *SEEDED)
         plain = c.call("GEN", "p", "hello", *command)
         stop = next(t[i:i + 1] for i in range(6, 30) for t in [plain[0]]
@@ -280,14 +282,14 @@ def _():
         command = (*command, "STOP", stop)
         undisturbed = c.call("GEN", "lone", "hello", *command)
         c.call("CACHE", "CLEAR")
-        c.call("SEAM", "SLOW", 30)
+        c.stand_still()
         with s.connect() as victim:
             victim.send("GEN", "k", "hello", *command)
-            wait_until(lambda: 1 <= c.call("XLEN", "k") - 1 and c.geninfo("k")["generated"] >= 30, "some are done")
+            c.step_until(lambda: 1 <= c.call("XLEN", "k") - 1 and c.geninfo("k")["generated"] >= 30, "some are done")
         wait_until(lambda: c.info("clients")["blocked_clients"] == "0", "it is gone")
         c.call("SEAM", "CLOCK", 10001)
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "it is given up")
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         info = c.geninfo("k")
         assert info["finish"] == "orphaned", info
         assert c.call("GEN", "k", "hello", *command) == undisturbed
@@ -298,18 +300,18 @@ def _():
 
 @test("an orphaned beam is searched anew when the same GEN comes: the same answers, one entry each")
 def _():
-    with server("kvasir-server-test") as s, s.connect() as c:
+    with server(TWIN) as s, s.connect() as c:
         command = ("BEAM", 4, "MAXTOKENS", 30, "IGNOREEOS")
         undisturbed = c.call("GEN", "lone", "hello", *command)
-        c.call("SEAM", "SLOW", 30)
+        c.stand_still()
         with s.connect() as victim:
             victim.send("GEN", "k", "hello", *command)
-            wait_until(lambda: c.geninfo("k")["generated"] >= 8, "it runs")
+            c.stop_at(4 * 4, "k")
             assert c.call("FORK", "k", "best") == 1 and c.call("FORK", "k", "third", "BRANCH", 2) == 1
         wait_until(lambda: c.info("clients")["blocked_clients"] == "0", "it is gone")
         c.call("SEAM", "CLOCK", 10001)
         wait_until(lambda: c.geninfo("k")["state"] == "idle", "it is given up")
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         assert c.geninfo("k")["finish"] == "orphaned" and c.call("XLEN", "k") == 5
         assert c.call("GEN", "k", "hello", *command) == undisturbed
         assert c.call("XLEN", "k") == 5 and sorted(ends(c, "k")) == [0, 1, 2, 3]
@@ -341,10 +343,10 @@ def _(s, c):
 
 @test("a beam that is cancelled keeps its best so far, best first; a child of it finds what it computed")
 def _():
-    with server("kvasir-server-test") as s, s.connect() as c, s.connect() as waiter:
-        c.call("SEAM", "SLOW", 20)
+    with server(TWIN) as s, s.connect() as c, s.connect() as waiter:
+        c.stand_still()
         waiter.send("GEN", "k", "hello", "BEAM", 4, "MAXTOKENS", 200, "IGNOREEOS", "LOGPROBS", 0, "LENPENALTY", 0)
-        wait_until(lambda: c.geninfo("k")["generated"] >= 4 * 20, "it runs")
+        c.stop_at(4 * 20, "k")
         assert c.call("FORK", "k", "best") == 1 and c.call("CANCEL", "k") == 1
         error = waiter.receive(False)
         assert isinstance(error, ReplyError) and error.prefix == "CANCELLED", error
@@ -354,7 +356,7 @@ def _():
         assert sums == sorted(sums, reverse=True), sums
         child = c.fields(c.call("XRANGE", "best", "-", "+")[1])
         assert child["finish"] == "forked" and child["branch"] == "0" and "seed" not in child, child
-        c.call("SEAM", "SLOW", 0)
+        c.go_on()
         after = c.fields(c.call("GEN", "best", "", "MAXTOKENS", 4, "TEMP", 0, "WITHINFO"))
         assert int(after["prompt"]) - int(after["cached"]) <= 2, after
         assert c.call("DEBUG", "AUDIT") == "OK"
@@ -397,17 +399,17 @@ def _(s, c):
 
 @test("FORK of a running group: a branch with what it made, found in the cache")
 def _():
-    with server("kvasir-server-test", piece_interval=0) as s, s.connect() as c:
+    with server(TWIN, piece_interval=0) as s, s.connect() as c:
         whole = c.call("GEN", "lone", "hello", "N", 3, "MAXTOKENS", 80, *SEEDED)
-        c.call("SEAM", "SLOW", 20)
+        c.stand_still()
         last = c.call("GEN", "k", "hello", "N", 3, "MAXTOKENS", 80, *SEEDED, "ASYNC")
-        wait_until(lambda: c.geninfo("k")["generated"] >= 3 * 20, "it runs")
+        c.stop_at(3 * 20, "k")
         assert c.call("FORK", "k", "b", "BRANCH", 1) == 1 and c.call("FORK", "k", "a") == 1
         pieces = [e for e in c.call("XREAD", "STREAMS", "k", last)[0][1] if c.fields(e).get("branch") == "2"]
         assert c.call("FORK", "k", "p", "AT", pieces[3][0]) == 1
         assert c.error("FORK", "k", "x", "BRANCH", 3) == "ERR BRANCH 3: the generation that runs has 3, from 0 on"
-        c.call("SEAM", "SLOW", 0)
         assert c.call("CANCEL", "k") == 1
+        c.go_on()
         for key, branch in (("a", 0), ("b", 1)):
             child = c.fields(c.call("XRANGE", key, "-", "+")[-1])
             assert child["finish"] == "forked" and child["branch"] == str(branch) and c.call("XLEN", key) == 2
@@ -429,10 +431,13 @@ def _():
         want = [c.call("GEN", *a) for a in ask]
         block_bytes = int(c.info()["block_bytes"])
     for mode in ({}, {"preemption_mode": "swap", "swap_space": "64mb"}):
-        with server(kv_cache_size=48 * block_bytes, **mode) as s, s.connect() as c:
+        with server(TWIN, kv_cache_size=48 * block_bytes, **mode) as s, s.connect() as c:
+            c.stand_still()
             clients = [s.connect() for _ in ask]
             for client, a in zip(clients, ask):
                 client.send("GEN", *a)
+            wait_until(lambda: c.info("clients")["blocked_clients"] == str(len(ask)), "they have come")
+            c.go_on()
             assert [client.receive() for client in clients] == want
             assert int(c.info()["preemptions"]) > 0, c.info("engine")
             assert c.call("DEBUG", "AUDIT") == "OK" and c.info()["cache_blocks_used"] == "0"

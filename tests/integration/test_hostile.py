@@ -11,11 +11,10 @@ import resource
 import socket
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forced import byte_ids, end_of, forced, number  # noqa: E402
-from kvasir_test import Client, ReplyError, Server, is_sanitized, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import TWIN, Client, ReplyError, Server, is_sanitized, main, test, tiny_model, wait_until  # noqa: E402
 
 # Of the server's main thread: an array of as many pointers as MANY does not fit.
 SMALL_STACK = (1 << 20) if is_sanitized() else (512 << 10)
@@ -135,7 +134,7 @@ def _():
     with small_stack_server() as server, server.connect() as c, server.connect() as subscriber:
         c.call("XADD", "a" * 2000, "*", "text", "x")
         subscriber.call("SUBSCRIBE", "a" * 2000)
-        start = time.monotonic()
+        # Matches of 2,000 by 1,000 take a fraction of a second; exponential time outlasts any patience.
         for name, pattern in PATTERNS.items():
             for command in (("KEYS", pattern), ("SCAN", 0, "MATCH", pattern, "COUNT", 1000), ("CONFIG", "GET", pattern),
                             ("PUBSUB", "CHANNELS", pattern), ("COMMAND", "LIST", "FILTERBY", "PATTERN", pattern)):
@@ -143,8 +142,6 @@ def _():
             subscriber.send("PSUBSCRIBE", pattern)
             subscriber.receive()
             assert c.call("PUBLISH", "a" * 1999, "x") in (0, 1), name
-        # matches of 2,000 by 1,000: a fraction of a second; exponential time has no end
-        assert time.monotonic() - start < 100
 
 
 # ---- text that wants to be a reply --------------------------------------------------------------------
@@ -154,9 +151,10 @@ FORGED = b"x\r\n+OK\r\n:1\r\n$2\r\nhi\r\n"
 
 @test("CR LF in names and arguments never ends an error line early, whoever repeats them")
 def _():
-    with Server({"model": tiny_model()}) as server, server.connect() as c, server.connect() as waiter:
+    with Server({"model": tiny_model()}, program=TWIN) as server, server.connect() as c, server.connect() as waiter:
         f = FORGED
         c.call("XADD", f, "1-1", "text", "x")
+        c.stand_still()
         waiter.send("GEN", f, "a story", "MAXTOKENS", 1900, "IGNOREEOS")
         wait_until(lambda: c.geninfo(f)["state"] == "running", "it runs")
         for command in (("GEN", f, "another"), ("XADD", f, "*", "a", "b"), ("RENAME", f, "o"), ("MOVE", f, 1), ("XSETID", f, "9-9"),
@@ -206,10 +204,11 @@ def _():
 
 @test("behind a GEN only so much is read; the sender is held back, and answered in the end")
 def _():
-    options = {"model": tiny_model("--context", "32768"), "client-query-buffer-limit": "1mb"}
-    with Server(options) as server, server.connect() as c, server.connect() as d:
+    options = {"model": tiny_model(), "client-query-buffer-limit": "1mb"}
+    with Server(options, program=TWIN) as server, server.connect() as c, server.connect() as d:
         n, command = 200, Client.encode("ECHO", "x" * 100_000)
-        d.send("GEN", "k", "x", "MAXTOKENS", 30000, "IGNOREEOS")
+        c.stand_still()
+        d.send("GEN", "k", "x", "MAXTOKENS", 1500, "IGNOREEOS")
         sender = threading.Thread(target=lambda: d.send_raw(command * n))
         sender.start()
         wait_until(lambda: number(c, "client_recent_max_input_buffer") >= 1 << 20, "the limit to be parked")
@@ -223,7 +222,9 @@ def _():
 
 @test("readers that have stopped reading take no step from a generation beside them")
 def _():
-    with Server({"model": tiny_model(), "piece-interval": 0}) as server, server.connect() as c:
+    # the soft limit's time would close them on a slow machine
+    options = {"model": tiny_model(), "piece-interval": 0, "client-output-buffer-limit": "normal 64mb 0 0"}
+    with Server(options) as server, server.connect() as c:
         def steps():
             c.call("DEL", "lone")
             c.call("CACHE", "CLEAR")

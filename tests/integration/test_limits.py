@@ -5,7 +5,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kvasir_test import ReplyError, Server, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import TWIN, ReplyError, Server, main, test, tiny_model, wait_until  # noqa: E402
 
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 TEXT = "x" * 1000
@@ -136,16 +136,19 @@ def _():
 
 @test("a key that generates is never evicted; its waiter gets the whole answer, CANCEL works meanwhile")
 def _():
-    with Server({"model": tiny_model(), "maxmemory-policy": "allkeys-lru"}) as s, s.connect() as c:
+    with Server({"model": tiny_model(), "maxmemory-policy": "allkeys-lru"}, program=TWIN) as s, s.connect() as c:
         with s.connect() as waiter, s.connect() as other:
             long = ("MAXTOKENS", 300, "TEMP", 0, "IGNOREEOS")
             want = c.call("GEN", "lone", "a story", *long)
+            c.stand_still()
             waiter.send("GEN", "g", "a story", *long)
             other.send("GEN", "cancelled", "an endless story", "MAXTOKENS", 1900, "TEMP", 0, "IGNOREEOS")
-            wait_until(lambda: c.geninfo("cancelled")["state"] == "running", "it runs")
+            c.stop_at(2, "g", "cancelled")
             c.call("CONFIG", "SET", "maxmemory", 1)
+            wait_until(lambda: c.call("DBSIZE") == 2, "what does not generate goes")
             assert c.call("CANCEL", "cancelled") == 1
             assert other.receive(False).prefix == "CANCELLED"
+            c.go_on()
             assert waiter.receive() == want
             wait_until(lambda: c.call("DBSIZE") == 0, "what has ended goes")
             assert c.error("GEN", "more", "hello") == OOM
@@ -172,7 +175,7 @@ def _():
         conversations()
         assert used() > base + 20_000
         c.call("FLUSHALL")
-        wait_until(lambda: used() == base, f"{used()} bytes come back to {base}")
+        wait_until(lambda: used() == base, lambda: f"{used()} bytes come back to {base}")
 
 
 @test("buffers of clients count: a transaction that is queued, replies that are not read")
@@ -224,11 +227,14 @@ def _():
 @test("who asks for pieces and never reads is bounded, then closed after its time; a reader gets them all")
 def _():
     options = {"model": tiny_model(), "piece-interval": 0, "client-output-buffer-limit": ["normal", "8mb", "1mb", 3600]}
-    with Server(options) as s, s.connect() as c, s.connect() as deaf:
+    with Server(options, program=TWIN) as s, s.connect() as c, s.connect() as deaf:
         before = int(c.info("memory")["mem_clients_normal"])
+        c.stand_still()
         last = c.call("GEN", "k", "hello", "ASYNC", "IGNOREEOS", "MAXTOKENS", 1500, "SEED", 1)
         deaf.send_raw(deaf.encode("XREAD", "BLOCK", 0, "STREAMS", "k", "$") * 100)  # whatever is new
         deaf.send_raw(deaf.encode("XREAD", "STREAMS", "k", last) * 2000)  # and all that came
+        wait_until(lambda: c.info("clients")["blocked_clients"] == "1", "it waits for the first piece")
+        c.go_on()
         pieces, end = c.wait_end("k", last)
         entry = c.call("XREVRANGE", "k", "+", "-", "COUNT", 1)[0][1]
         assert end["generated"] == "1500" and entry[:2] == [b"text", pieces], (end["finish"], len(pieces))

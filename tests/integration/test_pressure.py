@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forced import end_of, ids, number  # noqa: E402
-from kvasir_test import PATIENCE_S, Closed, Server, Skip, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import PATIENCE_S, TWIN, Closed, Server, Skip, main, named, test, tiny_model, wait_until  # noqa: E402
 
 MODES = {"recompute": {}, "swap": {"preemption-mode": "swap", "swap-space": "64mb"}}
 BLOCK = 16
@@ -28,13 +28,12 @@ def block_bytes():
         return number(c, "block_bytes")
 
 
-def tight_server(blocks, **options):
-    return Server({"model": tiny_model(), "kv-cache-size": blocks * block_bytes(), **options})
+def tight_server(blocks, program="kvasir-server", **options):
+    return Server({"model": tiny_model(), "kv-cache-size": blocks * block_bytes(), **options}, program=program)
 
 
 def cache_info(c):
-    flat = c.call("CACHE", "INFO")
-    return {k.decode(): v for k, v in zip(flat[0::2], flat[1::2])}
+    return named(c.call("CACHE", "INFO"))
 
 
 def books_add_up(c, blocks):
@@ -54,16 +53,18 @@ def two_that_do_not_fit(mode):
             "IGNOREEOS") for i in range(2)]
     with Server({"model": tiny_model()}) as roomy, roomy.connect() as c:
         want = [c.call("GEN", *a) for a in ask]
-    with tight_server(blocks, **{"piece-interval": 0, **mode}) as server, server.connect() as c:
+    with tight_server(blocks, TWIN, **{"piece-interval": 0, **mode}) as server, server.connect() as c:
         got = {}
 
-        def stream(i):
+        def stream(i, last):
             with server.connect() as own:
-                got[i] = own.wait_end(f"k{i}", own.call("GEN", *ask[i], "ASYNC"))
+                got[i] = own.wait_end(f"k{i}", last)
 
-        threads = [threading.Thread(target=stream, args=(i,)) for i in range(2)]
+        c.stand_still()  # until both are there
+        threads = [threading.Thread(target=stream, args=(i, c.call("GEN", *ask[i], "ASYNC"))) for i in range(2)]
         for t in threads:
             t.start()
+        c.go_on()
         for t in threads:
             t.join()
         info = c.info()
@@ -89,8 +90,8 @@ def _():
     with tight_server(40, **{"preemption-mode": "swap", "swap-space": 1 << 40}) as server, server.connect() as c:
         log = server.log()
         assert "no swap space: 1099511627776 bytes for blocks of" in log and "are free" in log, log
-        for i in range(6):
-            c.call("GEN", f"k{i}", f"{i} of six that do not fit together", "MAXTOKENS", 300, "IGNOREEOS", "ASYNC")
+        c.transaction(*(("GEN", f"k{i}", f"{i} of six that do not fit together", "MAXTOKENS", 300, "IGNOREEOS")
+                        for i in range(6)))
         for i in range(6):
             _, end = c.wait_end(f"k{i}", "0")
             assert end["finish"] == "length" and end["generated"] == "300", end
@@ -131,7 +132,7 @@ class Load:
 
     def __init__(self, server, seed, over):
         self.server, self.rng, self.over = server, random.Random(seed), over
-        self.clients = [self.connect() for _ in range(CLIENTS // THREADS)]
+        self.clients = [server.connect() for _ in range(CLIENTS // THREADS)]
         self.waiting = set()
         self.commands = 0
         self.fault = None
@@ -152,20 +153,13 @@ class Load:
         return rng.choice((("FORK", key, other, "REPLACE"), ("CANCEL", key, other), ("DEL", key), ("EXPIRE", key, 1),
                            ("RENAME", key, other)))
 
-    def connect(self, tcp=False):
-        while True:
-            try:
-                return self.server.connect(tcp=tcp)
-            except BlockingIOError:  # so many wait to be accepted already
-                time.sleep(0.01)
-
     def go(self, i):
         client = self.clients[i]
         if self.rng.randrange(2):
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
         self.waiting.discard(i)
-        self.clients[i] = self.connect(tcp=self.rng.randrange(4) == 0)
+        self.clients[i] = self.server.connect(tcp=self.rng.randrange(4) == 0)
 
     def step(self):
         rng, i = self.rng, self.rng.randrange(len(self.clients))
@@ -223,7 +217,7 @@ def load(mode, seconds):
         for t in threads:
             t.join()
         for each in loads:
-            assert each.fault is None, each.fault
+            assert each.fault is None, repr(each.fault)
         wait_until(lambda: number(c, "connected_clients") == 1, "the clients to be gone")
         wait_until(lambda: number(c, "generations_running") + number(c, "generations_queued") == 0, "the work to be done")
         books_add_up(c, POOL)

@@ -4,13 +4,13 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kvasir_test import Server, main, test, tiny_model, wait_until  # noqa: E402
+from kvasir_test import TWIN, Server, main, test, tiny_model, wait_until  # noqa: E402
 
 GREEDY = ("TEMP", 0, "IGNOREEOS")
 
 
 def server(**options):
-    return Server({"model": tiny_model(), **options}, program="kvasir-server-test")
+    return Server({"model": tiny_model(), **options}, program=TWIN)
 
 
 def ends(c):
@@ -83,16 +83,16 @@ def _():
         undisturbed = c.call("GEN", "lone", prompt, *command)
         c.call("CACHE", "CLEAR")
         for name, extra in (("plain", ()), ("id", ("ID", "action"))):
-            c.call("SEAM", "SLOW", 50)
+            c.stand_still()
             with s.connect() as victim:
                 victim.send("GEN", name, prompt, *command, *extra)
-                wait_until(lambda: c.geninfo(name)["generated"] >= 2, "it generates")
+                c.stop_at(2, name)
             alone(c, name)
             prompts = computed(c)
             c.call("SEAM", "CLOCK", 10001)
             wait_until(lambda: c.geninfo(name)["state"] == "idle", "it is given up")
             assert c.geninfo(name)["finish"] == "orphaned" and c.call("XLEN", name) == 2
-            c.call("SEAM", "SLOW", 0)
+            c.go_on()
             assert c.call("GEN", name, prompt, *command, *extra) == undisturbed
             entries = c.call("XRANGE", name, "-", "+")
             assert len(entries) == 2 and c.fields(entries[1])["generated"] == "120", entries
@@ -107,15 +107,15 @@ def _():
         for name, more in (("one", ()), ("group", ("N", 3))):
             command = (prompt, "MAXTOKENS", 60, "SEED", 5, "TEMP", 1, "IGNOREEOS", "LOGPROBS", 2, "PROMPTLOGPROBS", 1, *more)
             c.call("GEN", f"{name}:undisturbed", *command)
-            c.call("SEAM", "SLOW", 50)
+            c.stand_still()
             with s.connect() as victim:
                 victim.send("GEN", name, *command)
-                wait_until(lambda: c.geninfo(name)["generated"] >= 8, "it generates")
+                c.stop_at(8, name)
             alone(c, name)
             prompts = computed(c)
             c.call("SEAM", "CLOCK", 10001)
             wait_until(lambda: c.geninfo(name)["finish"] == "orphaned", "it is given up")
-            c.call("SEAM", "SLOW", 0)
+            c.go_on()
             c.call("GEN", name, *command)
             assert computed(c) - prompts <= 16, "its prompt is not computed twice"
             told = [{field: end.get(field) for field in ("branch", "logprobs", "prompt-logprobs", "generated")}
@@ -133,7 +133,7 @@ def _():
 def _():
     with server() as s, s.connect() as c:
         command = ("GEN", "k", "hello", "MAXTOKENS", 60, *GREEDY)
-        c.call("SEAM", "SLOW", 60_000)
+        c.stand_still()
         for _ in range(10):
             with s.connect() as client:
                 client.send(*command)
@@ -143,7 +143,7 @@ def _():
             c.call("SEAM", "CLOCK", 900)
         with s.connect() as client:
             client.send(*command)
-            c.call("SEAM", "SLOW", 0)
+            c.go_on()
             text = client.receive()
         assert ends(c) == 1 and c.call("XLEN", "k") == 2
         assert c.fields(c.call("XRANGE", "k", "-", "+")[1])["text"] == text.decode("utf-8", "replace")

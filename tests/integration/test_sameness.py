@@ -10,7 +10,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kvasir_test import REAL_MODEL, Server, main, model_path, test, tiny_model  # noqa: E402
+from kvasir_test import REAL_MODEL, TWIN, Server, main, model_path, test, tiny_model, wait_until  # noqa: E402
 
 TOKENS = 24
 PROMPTS = [
@@ -179,8 +179,9 @@ def small_pool(kv_type="auto", **mode):
             c.call("CACHE", "CLEAR")
             lone.append(c.call("GEN", f"k{i}", prompt, "IDS", "MAXTOKENS", 100, "TEMP", 0.8, "SEED", i, "IGNOREEOS"))
     with Server({"model": tiny_model(), "threads": 2, "kv-type": kv_type, "kv-cache-size": 64 * block_bytes,
-                 **mode}) as tight:
+                 **mode}, program=TWIN) as tight, tight.connect() as c:
         answers = {}
+        c.stand_still()  # until all are there
 
         def ask(i):
             with tight.connect() as own:
@@ -190,12 +191,13 @@ def small_pool(kv_type="auto", **mode):
         threads = [threading.Thread(target=ask, args=(i,)) for i in range(32)]
         for t in threads:
             t.start()
+        wait_until(lambda: c.info("clients")["blocked_clients"] == "32", "all wait")
+        c.go_on()
         for t in threads:
             t.join()
-        with tight.connect() as c:
-            info = c.info()
-            assert int(info["cache_blocks"]) == 64, info
-            assert c.call("DEBUG", "AUDIT") == "OK"
+        info = c.info()
+        assert int(info["cache_blocks"]) == 64, info
+        assert c.call("DEBUG", "AUDIT") == "OK"
         assert [answers[i] for i in range(32)] == lone
         return info
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """WATCH and UNWATCH over real sockets: what makes EXEC answer null, and what does not."""
-from kvasir_test import Server, main, test, tiny_model, wait_until
+from kvasir_test import TWIN, Server, main, test, tiny_model, wait_until
 
 
-def two_clients(options=None):
+def two_clients(options=None, program="kvasir-server"):
     def decorate(function):
         def run():
             for protocol in 2, 3:
-                with Server(options, tcp=False) as server, server.connect() as c, server.connect() as other:
+                with Server(options, tcp=False, program=program) as server, server.connect() as c, \
+                        server.connect() as other:
                     c.call("HELLO", protocol)
                     function(server, c, other)
         return run
@@ -106,11 +107,12 @@ def _(server, c, other):
 
 
 @test("expiry between WATCH and EXEC makes it null; a key that had expired before does not")
-@two_clients()
+@two_clients(program=TWIN)
 def _(server, c, other):
     other.call("XADD", "k", "1-1", "a", "b")
-    other.call("PEXPIRE", "k", 30)
+    other.call("EXPIRE", "k", 10_000)
     c.call("WATCH", "k")
+    other.call("SEAM", "CLOCK", 10_000_001)
     wait_until(lambda: other.call("EXISTS", "k") == 0, "it expires")
     assert transact(c) is None
     other.call("XADD", "k", "1-1", "a", "b")
@@ -173,21 +175,20 @@ def _():
 
 
 @test("a GEN's prompt and its end touch the key, its pieces do not")
-@two_clients({"model": tiny_model(), "piece-interval": 0})
+@two_clients({"model": tiny_model(), "piece-interval": 0}, TWIN)
 def _(server, c, other):
     other.call("XADD", "k", "*", "text", "once")
     c.call("WATCH", "k")
+    other.stand_still()
     start = other.call("GEN", "k", "hello", "MAXTOKENS", 100000, "IGNOREEOS", "ASYNC")
     assert transact(c) is None  # the prompt
     c.call("WATCH", "k")
-    seen = start
-    for _ in range(3):  # three pieces or more after WATCH
-        reply = other.call("XREAD", "BLOCK", 4000, "STREAMS", "k", seen)
-        seen = reply[0][1][-1][0]
+    other.step_until(lambda: len((other.call("XREAD", "STREAMS", "k", start) or [[0, []]])[0][1]) >= 3, "three pieces")
     assert transact(c) == ["PONG"]
     c.call("WATCH", "k")
     assert other.call("CANCEL", "k") == 1
     assert transact(c) is None  # the end
+    other.go_on()
     c.call("WATCH", "k")
     assert c.call("MULTI") == "OK" and c.call("GEN", "k", "x", "MAXTOKENS", 1) == "QUEUED"
     assert len(c.call("EXEC")) == 1  # nobody else wrote
