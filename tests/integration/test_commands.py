@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
 """Commands that need no model: keys, expiry, streams, transactions, introspection, configuration."""
+import os
+import socket
+import subprocess
+import tempfile
+import threading
 import time
 
-from kvasir_test import Client, ReplyError, Server, main, test, tiny_model, wait_until
+from kvasir_test import (BUILD, PATIENCE_S, SOURCE, Client, ReplyError, Server, main, test, tiny_model,
+                         wait_until)
 
 INVALID_ID = "ERR Invalid stream ID specified as stream command argument"
 NOT_INT = "ERR value is not an integer or out of range"
@@ -84,9 +90,7 @@ def _(server, c):
     assert c.error("SCAN", 0, "COUNT", "x") == NOT_INT
     assert c.error("SCAN", 0, "FOO", 1) == "ERR syntax error"
     c.call("XADD", "a" * 5000, "*", "text", "x")
-    start = time.monotonic()
-    assert c.call("KEYS", "a*" * 2000 + "b") == []  # CVE-2022-36021: no exponential time
-    assert time.monotonic() - start < 20
+    assert c.call("KEYS", "a*" * 2000 + "b") == []  # CVE-2022-36021: exponential time outlasts any patience
 
 
 @test("times at both ends of the range: the past stays the past, rounding does not wrap")
@@ -105,8 +109,8 @@ def _(server, c):
 def _(server, c):
     add(c, "k")
     assert c.call("TTL", "k") == -1 and c.call("PTTL", "zz") == -2 and c.call("EXPIRETIME", "k") == -1
-    assert c.call("EXPIRE", "zz", 10) == 0 and c.call("EXPIRE", "k", 100) == 1
-    assert c.call("TTL", "k") in (99, 100) and 99000 < c.call("PTTL", "k") <= 100000
+    assert c.call("EXPIRE", "zz", 10) == 0
+    assert c.transaction(("EXPIRE", "k", 100), ("TTL", "k"), ("PTTL", "k")) == [1, 100, 100000]
     assert c.call("EXPIRE", "k", 50, "GT") == 0 and c.call("EXPIRE", "k", 200, "GT") == 1
     assert c.call("EXPIRE", "k", 300, "LT") == 0 and c.call("EXPIRE", "k", 100, "LT") == 1
     assert c.call("EXPIRE", "k", 100, "NX") == 0 and c.call("EXPIRE", "k", 100, "XX") == 1
@@ -239,7 +243,6 @@ def _(server, c):
 @test("a blocked reader that goes, also half-closed, frees its place")
 @one_server
 def _(server, c):
-    import socket
     for how in ("close", "half"):
         reader = server.connect()
         reader.send("XREAD", "BLOCK", 0, "STREAMS", "x", "$")
@@ -252,7 +255,6 @@ def _(server, c):
 
 @test("behind a blocked command only so much is read: the sender is held back, then all is answered")
 def _():
-    import threading
     with Server({"client-query-buffer-limit": "1mb"}, tcp=False) as server, server.connect() as c, \
             server.connect() as reader:
         command = Client.encode("ECHO", "x" * 100000)
@@ -271,7 +273,6 @@ def _():
 
 @test("a blocked client that parked its limit and then goes is noticed although nobody reads from it")
 def _():
-    import threading
     with Server({"client-query-buffer-limit": "1mb"}, tcp=False) as server, server.connect() as c:
         reader = server.connect()
         reader.send("XREAD", "BLOCK", 0, "STREAMS", "x", "$")
@@ -283,7 +284,6 @@ def _():
         sender = threading.Thread(target=flood)
         sender.start()
         wait_until(lambda: int(c.info("clients")["client_recent_max_input_buffer"]) >= 1 << 20, "parked")
-        import socket
         reader.socket.shutdown(socket.SHUT_RDWR)
         wait_until(lambda: c.info("clients")["connected_clients"] == "1", "it is gone")
         sender.join()
@@ -498,7 +498,6 @@ def _():
 
 @test("SHUTDOWN and SIGTERM: exit status 0, blocked readers are answered, the socket file goes")
 def _():
-    import os
     for how in ("SHUTDOWN", "SIGTERM"):
         with Server(tcp=False) as server:
             reader, c = server.connect(), server.connect()
@@ -513,19 +512,16 @@ def _():
                 server.process.terminate()
             assert reader.receive() is None and reader.closed()
             assert c.closed() and c.buffer == b""
-            assert server.process.wait(60) == 0
+            assert server.process.wait(PATIENCE_S) == 0
             assert not os.path.exists(server.socket_path)
 
 
 @test("two servers on one port or socket: the second says which and exits with 1")
 def _():
-    import subprocess
-    from kvasir_test import BUILD
-    import os
     with Server() as server:
         program = os.path.join(BUILD, "kvasir-server")
         for options in (["--port", str(server.port)], ["--port", "0", "--unixsocket", server.socket_path]):
-            run = subprocess.run([program, *options], capture_output=True, text=True, timeout=60)
+            run = subprocess.run([program, *options], capture_output=True, text=True, timeout=PATIENCE_S)
             assert run.returncode == 1 and ("in use" in run.stdout or "another server" in run.stdout), run
         with server.connect() as c:
             assert c.call("PING") == "PONG"
@@ -533,14 +529,10 @@ def _():
 
 @test("--check-config, --version, wrong options and files")
 def _():
-    import os
-    import subprocess
-    import tempfile
-    from kvasir_test import BUILD, SOURCE
     program = os.path.join(BUILD, "kvasir-server")
 
     def run(*args):
-        done = subprocess.run([program, *args], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([program, *args], capture_output=True, text=True, timeout=PATIENCE_S)
         return done.returncode, done.stdout + done.stderr
     assert run("--version")[0] == 0 and "kvasir-server" in run("--version")[1]
     assert run(os.path.join(SOURCE, "conf", "kvasir.conf"), "--check-config") == \

@@ -9,10 +9,8 @@ import os
 import subprocess
 import tempfile
 
-from kvasir_test import (BUILD, PATIENCE_S, Closed, ReplyError, Server, free_port, main, test, tiny_model,
-                         wait_until)
+from kvasir_test import (BUILD, PATIENCE_S, TWIN, Closed, ReplyError, Server, main, test, tiny_model, wait_until)
 
-TWIN = "kvasir-server-test"
 EIO = "Input/output error"
 MEMORY, READ, WRITE, ACCEPT, FILE = range(5)  # as SEAM CALLS tells them
 
@@ -95,7 +93,7 @@ def fail_each_call(seam, which, tcp):
                 break
             n += 1
         assert talk.closed == 0 and talk.errors == [], "the last one met no fault"
-        wait_until(lambda: left() == base, f"{left()} comes back to {base}")
+        wait_until(lambda: left() == base, lambda: f"{left()} comes back to {base}")
         return n - first
 
 
@@ -162,9 +160,8 @@ def _(folder):
     missing = os.path.join(folder, "none", "log")
     status, text = start(0, "--logfile", missing, folder=folder)
     assert status == 1 and f"cannot open the log file {missing}: No such file or directory" in text, text
-    with Server({"logfile": "/dev/full", "port": free_port()}, program=TWIN, wait=False) as server:
-        wait_until(lambda: os.path.exists(server.socket_path), "it listens")
-        with server.connect() as c:
+    with Server({"logfile": "/dev/full"}, tcp=False, program=TWIN, wait=False) as server:
+        with server.wait_listening() as c:
             wait_until(lambda: not isinstance(c.call("PING"), ReplyError), "it answers")
             c.call("CONFIG", "SET", "loglevel", "debug")
             assert c.call("ECHO", "x") == b"x"
