@@ -22,6 +22,13 @@ with open(os.path.join(SOURCE, "RECIPES.md"), encoding="utf-8") as text:
 BLOCKS = {m.group(2): m.group(3) for m in re.finditer(r"^```(\w+) (\S+)\n(.*?)^```$", TEXT, re.S | re.M)}
 
 
+def server():
+    """Its model takes some milliseconds a token: what a recipe cancels goes on for ten seconds."""
+    slow = tiny_model("--layers", "12", "--width", "384", "--heads", "6", "--kv-heads", "3", "--head-dim", "64",
+                      "--inner", "1024")
+    return Server({"model": slow})
+
+
 def run(server, name, command, suffix, prepare=None, env=None):
     """Writes the block into a file, runs it; what it printed."""
     code = BLOCKS[name].replace("6379", str(server.port))
@@ -52,7 +59,7 @@ def need(command, what):
 def _():
     if not shutil.which("redis-cli"):
         raise Skip("redis-cli is not installed")
-    with Server({"model": tiny_model()}) as s:
+    with server() as s:
         run(s, "redis-cli", ["sh", "-e"], ".sh")
         with s.connect() as c:
             assert c.call("XLEN", "story:b") == 2 and c.call("XLEN", "tale") == 2 and c.call("XLEN", "notes") == 2
@@ -66,7 +73,7 @@ def register_python(name, library, python):
         if not python:
             raise Skip(f"redis-py of {library} is not installed")
         need([python, "-c", "import redis.cluster"], f"redis-py of {library}")
-        with Server({"model": tiny_model()}) as s:
+        with server() as s:
             run(s, name, [python], ".py")
 
 
@@ -85,7 +92,7 @@ def _():
         raise Skip("node is not installed") from None
     if probe.returncode:
         raise Skip("node-redis is not installed")
-    with Server({"model": tiny_model()}) as s:
+    with server() as s:
         run(s, "node-redis", [NODE], ".js", env=env)
         with s.connect() as c:
             assert c.call("XLEN", "n:b") == 4
@@ -101,9 +108,34 @@ def compiled(path):
 @test("recipe: hiredis")
 def _():
     need([*os.environ.get("CC", "cc").split(), "--version"], "a C compiler")
-    with Server({"model": tiny_model()}) as s:
+    with server() as s:
         out = run(s, "hiredis", [], ".c", prepare=compiled)
         assert "forked" in out, out
+
+
+LAST_LOOK = """
+import sys, types
+class Fake:  # nothing comes, nobody is at work any more, and then the end is there all the same
+    replies = [[], ["state", "idle"], [["k", [("2-0", {"piece": "all of it"}), ("3-0", {"finish": "stop"})]]]]
+    def said(self, *words, **options):
+        return "1-0" if words[0] == "GEN" else self.replies.pop(0)
+    xread = execute_command = said
+class AsyncFake(Fake):
+    async def said(self, *words, **options):
+        return Fake.said(self, *words)
+    xread = execute_command = said
+sys.modules["redis"] = types.SimpleNamespace(Redis=lambda **_: Fake())
+"""
+
+
+@test("the readers' loops of the recipes find an end that comes between XREAD and GENINFO")
+def _():
+    for name, ends_at, call in (("redis-py", "print(ask", "print(*stream('k', 'hello'))"),
+                                ("redis-py-asyncio", "async def main", "print(asyncio.run(read(AsyncFake(), 'k', '1-0')))")):
+        functions = BLOCKS[name].split(ends_at)[0].replace("import redis.asyncio\n", "")
+        done = subprocess.run([sys.executable, "-c", LAST_LOOK + functions + call], capture_output=True,
+                              text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode == 0 and "all of it" in done.stdout, (name, done.stdout, done.stderr)
 
 
 @test("recipes that are not run here say so")
