@@ -438,6 +438,7 @@ def _():
 
 REDIS_PY = """
 import sys, redis
+PATIENCE = float(sys.argv[2])
 for protocol in 2, 3:
     try:
         r = redis.Redis(unix_socket_path=sys.argv[1], decode_responses=True, protocol=protocol)
@@ -447,12 +448,12 @@ for protocol in 2, 3:
     p = r.pubsub(ignore_subscribe_messages=True)
     p.subscribe('a')
     p.psubscribe('__keyevent@0__:*')
-    assert p.get_message(timeout=60) is None and p.get_message(timeout=60) is None
+    assert p.get_message(timeout=PATIENCE) is None and p.get_message(timeout=PATIENCE) is None
     assert r.publish('a', 'hi') == 1
-    m = p.get_message(timeout=60)
+    m = p.get_message(timeout=PATIENCE)
     assert (m['type'], m['channel'], m['data']) == ('message', 'a', 'hi'), m
     r.xadd('k', {'text': 'x'})
-    m = p.get_message(timeout=60)
+    m = p.get_message(timeout=PATIENCE)
     assert (m['type'], m['channel'], m['data']) == ('pmessage', '__keyevent@0__:xadd', 'k'), m
     assert r.pubsub_channels() == ['a'] and r.pubsub_numsub('a') == [('a', 1)] and r.pubsub_numpat() == 1
     with r.pipeline() as pipe:
@@ -480,8 +481,8 @@ def redis_py(python):
     if not python or subprocess.run([python, "-c", "import redis"], capture_output=True, check=False).returncode:
         raise Skip("redis-py is not installed")
     with Server(tcp=False) as server:
-        done = subprocess.run([python, "-c", REDIS_PY, server.socket_path], capture_output=True, text=True,
-                              timeout=PATIENCE_S, check=False)
+        done = subprocess.run([python, "-c", REDIS_PY, server.socket_path, str(PATIENCE_S)], capture_output=True,
+                              text=True, timeout=PATIENCE_S, check=False)
         assert done.stdout.startswith("fine"), done.stdout + done.stderr
 
 

@@ -634,20 +634,32 @@ def _():
     with Server({"model": tiny_model()}) as server, server.connect() as c:
         add(c, "k")
         c.call("GEN", "g", "hello", "MAXTOKENS", 4)
-        port = free_port()
         log = os.path.join(server.folder, "exporter.log")
-        with open(log, "wb") as f:
-            process = subprocess.Popen(
-                [exporter, "-redis.addr", f"redis://127.0.0.1:{server.port}",
-                 "-web.listen-address", f"127.0.0.1:{port}"], stdout=f, stderr=subprocess.STDOUT)
+
+        def said():
+            with open(log, encoding="utf-8", errors="replace") as f:
+                return f.read()
+
+        def start():
+            port = free_port()
+            with open(log, "wb") as f:
+                return port, subprocess.Popen(
+                    [exporter, "-redis.addr", f"redis://127.0.0.1:{server.port}", "-connection-timeout",
+                     f"{int(PATIENCE_S)}s", "-web.listen-address", f"127.0.0.1:{port}"], stdout=f, stderr=subprocess.STDOUT)
+
+        port, process = start()
         try:
             def scrape():
+                nonlocal port, process
+                if process.poll() is not None:  # somebody else took the port between our look and its bind
+                    assert "address already in use" in said(), said()
+                    port, process = start()
                 try:
-                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as r:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as r:
                         return r.read().decode()
                 except OSError:
                     return None
-            text = wait_until(scrape, "the exporter answers")
+            text = wait_until(scrape, said)
         finally:
             process.terminate()
             process.wait()
@@ -657,8 +669,7 @@ def _():
         assert any(name.startswith("redis_commands_total{cmd=\"gen\"}") for name in metrics), text
         assert float(metrics["redis_latency_percentiles_usec{cmd=\"gen\",quantile=\"99\"}"]) > 0, text
         assert metrics["redis_exporter_last_scrape_error{err=\"\"}"] == "0", text
-        with open(log, encoding="utf-8", errors="replace") as f:
-            lines = [line for line in f if "level=error" in line or "rror" in line]
+        lines = [line for line in said().splitlines() if "level=error" in line or "rror" in line]
         assert not lines, lines
 
 
