@@ -51,23 +51,22 @@ int xadd_id_parse(struct bytes text, struct xadd *add, struct err *err)
     bool auto_seq =
         text.len > 2 && text.data[text.len - 1] == '*' && text.data[text.len - 2] == '-';
     add->id_kind = auto_seq ? XADD_AUTO_SEQ : XADD_EXPLICIT;
-    if (auto_seq ? !parse_u64((struct bytes){text.data, text.len - 2}, &add->id.ms)
+    if (auto_seq ? !stream_id_parse_half((struct bytes){text.data, text.len - 2}, &add->id.ms)
                  : !stream_id_parse(text, 0, &add->id))
         return err_set(err, "ERR Invalid stream ID specified as stream command argument");
-    if (!auto_seq && add->id.ms == 0 && add->id.seq == 0)
-        return err_set(err, "ERR The ID specified in XADD must be greater than 0-0");
     return 0;
 }
 
 static int choose_id(struct keyspace *ks, const struct stream *s, const struct xadd *add,
                      struct stream_id *id, struct err *err)
 {
-    if (add->id_kind == XADD_AUTO) {
-        if (keyspace_next_id(ks, s, id))
-            return 0;
+    bool is_exhausted = stream_id_compare(s->last_id, STREAM_ID_MAX) == 0;
+    bool is_auto = add->id_kind == XADD_AUTO;
+    if (is_exhausted || (is_auto && !keyspace_next_id(ks, s, id)))
         return err_set(err, "ERR The stream has exhausted the last possible ID, unable to add more "
                             "items");
-    }
+    if (is_auto)
+        return 0;
     *id = add->id;
     if (add->id_kind == XADD_AUTO_SEQ) {
         id->seq = 0;
@@ -101,6 +100,8 @@ int keys_xadd(struct keyspace *ks, int32_t db, struct bytes name, const struct x
               struct stream_id *id, struct err *err)
 {
     static const struct stream empty;
+    if (add->id_kind == XADD_EXPLICIT && stream_id_compare(add->id, STREAM_ID_MIN) == 0)
+        return err_set(err, "ERR The ID specified in XADD must be greater than 0-0");
     struct key *key = keys_lookup(ks, db, name);
     enum entry_kind kind;
     if (key != NULL && !PLANTED(BUSY_WRITTEN) && key_refuse_busy(key, err) < 0)

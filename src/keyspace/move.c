@@ -107,12 +107,12 @@ int keys_set_id(struct keyspace *ks, int32_t db, struct bytes name, const struct
     if (stream_id_compare(set->last, set->max_deleted) < 0)
         return err_set(err, "ERR The ID specified in XSETID is smaller than the provided "
                             "max_deleted_entry_id");
-    if (stream_id_compare(set->last, s->max_deleted) < 0)
-        return err_set(err, "ERR The ID specified in XSETID is smaller than current "
-                            "max_deleted_entry_id");
     if (s->n > 0 && stream_id_compare(set->last, stream_entry(s, s->n - 1)->id) < 0)
         return err_set(err, "ERR The ID specified in XSETID is smaller than the target stream top "
                             "item");
+    if (stream_id_compare(set->last, s->max_deleted) < 0)
+        return err_set(err, "ERR The ID specified in XSETID is smaller than current "
+                            "max_deleted_entry_id");
     if (set->has_added && s->n > set->entries_added)
         return err_set(err, "ERR The entries_added specified in XSETID is smaller than the target "
                             "stream length");

@@ -62,16 +62,24 @@ int stream_id_format(char out[STREAM_ID_TEXT], struct stream_id id)
                     (unsigned long long)id.seq);
 }
 
+bool stream_id_parse_half(struct bytes text, uint64_t *half)
+{
+    size_t n_zeros = 0;
+    while (n_zeros + 1 < text.len && text.data[n_zeros] == '0')
+        n_zeros++;
+    return parse_u64((struct bytes){text.data + n_zeros, text.len - n_zeros}, half);
+}
+
 bool stream_id_parse(struct bytes text, uint64_t missing_seq, struct stream_id *id)
 {
     const char *dash = text.len ? memchr(text.data, '-', text.len) : NULL;
     if (dash == NULL) {
         id->seq = missing_seq;
-        return parse_u64(text, &id->ms);
+        return stream_id_parse_half(text, &id->ms);
     }
     size_t n_ms = (size_t)(dash - text.data);
-    return parse_u64((struct bytes){text.data, n_ms}, &id->ms) &&
-           parse_u64((struct bytes){dash + 1, text.len - n_ms - 1}, &id->seq);
+    return stream_id_parse_half((struct bytes){text.data, n_ms}, &id->ms) &&
+           stream_id_parse_half((struct bytes){dash + 1, text.len - n_ms - 1}, &id->seq);
 }
 
 int stream_id_parse_range(struct bytes text, bool is_start, struct stream_id *id, struct err *err)
@@ -398,7 +406,6 @@ uint64_t stream_trim(struct stream *s, const struct stream_trim *trim, struct st
     *trimmed = NULL;
     if (n == 0)
         return 0;
-    note_deleted(s, stream_entry(s, n - 1)->id);
     if (n > TRIM_AT_ONCE && (*trimmed = split_front(s, n)) != NULL)
         return n;
     for (uint64_t i = 0; i < n; i++) {

@@ -26,7 +26,9 @@ int stream_id_compare(struct stream_id a, struct stream_id b); /* <0, 0, >0 */
 bool stream_id_next(struct stream_id *id);                     /* false: there is none above */
 bool stream_id_previous(struct stream_id *id);                 /* false: there is none below */
 int stream_id_format(char out[STREAM_ID_TEXT], struct stream_id id); /* length */
-/* "<ms>-<seq>", or "<ms>" alone with the given seq. Digits only, as Redis. */
+/* The number before or behind the dash: digits only, zeros in front allowed, as Redis. */
+bool stream_id_parse_half(struct bytes text, uint64_t *half);
+/* "<ms>-<seq>", or "<ms>" alone with the given seq. */
 bool stream_id_parse(struct bytes text, uint64_t missing_seq, struct stream_id *id);
 /* An end of XRANGE: also "-", "+" and "(id" (exclusive). is_start: a missing seq is 0, else the
  * highest; an exclusive bound is moved by one. -1 with Redis' error text, prefix included. */

@@ -8,9 +8,9 @@
 #include <strings.h>
 
 static const char *const names[] = {
-    "keyspace", "read",     "write",     "set",        "sortedset",   "list",      "hash",
-    "string",   "bitmap",   "geo",       "stream",     "pubsub",      "admin",     "fast",
-    "slow",     "blocking", "dangerous", "connection", "transaction", "scripting",
+    "keyspace", "read",   "write",       "set",       "sortedset",  "list",        "hash",
+    "string",   "bitmap", "hyperloglog", "geo",       "stream",     "pubsub",      "admin",
+    "fast",     "slow",   "blocking",    "dangerous", "connection", "transaction", "scripting",
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 

@@ -155,7 +155,6 @@ static const struct command subcommands[] = {
      .summary = "Sets information specific to the client or connection.",
      .syntax = "<attr: LIB-NAME libname|LIB-VER libver>", .run = run_setinfo},
     {.name = "setname", .arity = 3, .flags = FLAGS, .categories = "connection",
-     .tips = "request_policy:all_nodes response_policy:all_succeeded",
      .group = "connection", .since = "2.6.9", .complexity = "O(1)",
      .summary = "Sets the connection name.", .syntax = "connection-name", .run = run_setname},
     {.name = "tracking", .arity = -3, .flags = FLAGS, .categories = "connection",
@@ -180,9 +179,9 @@ static const struct command subcommands[] = {
 };
 
 const struct command cmd_client_table[] = {
-    {.name = "client", .arity = -2, .categories = "connection", .group = "connection",
+    {.name = "client", .arity = -2, .group = "connection",
      .since = "2.4.0", .complexity = "Depends on subcommand.",
-     .flags = FLAGS, .summary = "A container for client connection commands.",
+     .summary = "A container for client connection commands.",
      .subcommands = subcommands},
     {.name = NULL},
 };

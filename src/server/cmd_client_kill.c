@@ -58,8 +58,8 @@ static bool list_parse(struct client *c, const struct request *q, bool *by_id, c
         return false;
     }
     for (int i = 3; *by_id && i < q->n_args; i++) {
-        uint64_t id;
-        if (!parse_u64(q->args[i], &id)) {
+        int64_t id; /* none is negative, and it may be asked for */
+        if (!parse_i64(q->args[i], &id)) {
             reply_error(&c->reply, "ERR Invalid client ID");
             return false;
         }
@@ -210,7 +210,7 @@ void cmd_client_unblock(struct client *c, const struct request *q)
     uint64_t id;
     bool with_error = q->n_args == 4 && bytes_equal_nocase(q->args[3], "error");
     if (q->n_args > 4) {
-        reply_syntax_error(&c->reply);
+        reply_subcommand_words(c, q);
         return;
     }
     if (q->n_args == 4 && !with_error && !bytes_equal_nocase(q->args[3], "timeout")) {

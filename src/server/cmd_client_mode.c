@@ -76,9 +76,10 @@ void cmd_client_pause(struct client *c, const struct request *q)
     struct server *s = c->server;
     int64_t ms, until_us;
     bool only_writes = q->n_args == 4 && bytes_equal_nocase(q->args[3], "write");
-    if (q->n_args > 4 ||
-        (q->n_args == 4 && !only_writes && !bytes_equal_nocase(q->args[3], "all"))) {
-        reply_syntax_error(&c->reply);
+    if (q->n_args > 4) {
+        reply_subcommand_words(c, q);
+    } else if (q->n_args == 4 && !only_writes && !bytes_equal_nocase(q->args[3], "all")) {
+        reply_error(&c->reply, "ERR CLIENT PAUSE mode must be WRITE or ALL");
     } else if (!parse_i64(q->args[2], &ms)) {
         reply_error(&c->reply, "ERR timeout is not an integer or out of range");
     } else if (ms < 0) {

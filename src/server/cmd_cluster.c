@@ -17,23 +17,24 @@ static void run_module_list(struct client *c, const struct request *q)
 }
 
 // clang-format off
-#define CLUSTER_ROW(NAME, ARITY, SINCE, SYNTAX) \
-    {.name = NAME, .arity = ARITY, .flags = CMD_STALE, .group = "cluster", .since = SINCE, \
+#define CLUSTER_ROW(NAME, ARITY, FLAGS, TIPS, SINCE, SYNTAX) \
+    {.name = NAME, .arity = ARITY, .flags = CMD_STALE | (FLAGS), .tips = TIPS, .group = "cluster", .since = SINCE, \
      .complexity = "O(1)", .summary = "Is an error: cluster support is disabled.", \
      .syntax = SYNTAX, .run = run_cluster}
+#define ANY "nondeterministic_output"
 static const struct command cluster_subcommands[] = {
-    CLUSTER_ROW("countkeysinslot", 3, "3.0.0", "slot:integer"),
-    CLUSTER_ROW("getkeysinslot", 4, "3.0.0", "slot:integer count:integer"),
+    CLUSTER_ROW("countkeysinslot", 3, 0, NULL, "3.0.0", "slot:integer"),
+    CLUSTER_ROW("getkeysinslot", 4, 0, ANY, "3.0.0", "slot:integer count:integer"),
     COMMAND_HELP(COMMAND_HELP_FLAGS, "cluster", "5.0.0", NULL),
-    CLUSTER_ROW("info", 2, "3.0.0", ""),
-    CLUSTER_ROW("keyslot", 3, "3.0.0", "key"),
-    CLUSTER_ROW("links", 2, "7.0.0", ""),
-    CLUSTER_ROW("myid", 2, "3.0.0", ""),
-    CLUSTER_ROW("nodes", 2, "3.0.0", ""),
-    CLUSTER_ROW("replicas", 3, "5.0.0", "node-id"),
-    CLUSTER_ROW("shards", 2, "7.0.0", ""),
-    CLUSTER_ROW("slaves", 3, "3.0.0", "node-id"),
-    CLUSTER_ROW("slots", 2, "3.0.0", ""),
+    CLUSTER_ROW("info", 2, 0, ANY, "3.0.0", ""),
+    CLUSTER_ROW("keyslot", 3, 0, NULL, "3.0.0", "key"),
+    CLUSTER_ROW("links", 2, 0, ANY, "7.0.0", ""),
+    CLUSTER_ROW("myid", 2, 0, NULL, "3.0.0", ""),
+    CLUSTER_ROW("nodes", 2, 0, ANY, "3.0.0", ""),
+    CLUSTER_ROW("replicas", 3, CMD_ADMIN, ANY, "5.0.0", "node-id"),
+    CLUSTER_ROW("shards", 2, 0, ANY, "7.0.0", ""),
+    CLUSTER_ROW("slaves", 3, CMD_ADMIN, ANY, "3.0.0", "node-id"),
+    CLUSTER_ROW("slots", 2, 0, ANY, "3.0.0", ""),
     {.name = NULL},
 };
 static const struct command module_subcommands[] = {
@@ -44,7 +45,7 @@ static const struct command module_subcommands[] = {
     {.name = NULL},
 };
 const struct command cmd_cluster_table[] = {
-    {.name = "cluster", .arity = -2, .flags = CMD_STALE, .group = "cluster", .since = "3.0.0",
+    {.name = "cluster", .arity = -2, .group = "cluster", .since = "3.0.0",
      .complexity = "O(1)", .summary = "A container for cluster commands, all of which are errors.",
      .subcommands = cluster_subcommands, .run = run_cluster},
     {.name = "module", .arity = -2, .group = "server", .since = "4.0.0",

@@ -129,7 +129,10 @@ static void reply_info(struct reply *r, const struct command *c, const char *par
     reply_set(r, count_words(c->tips));
     reply_words(r, c->tips, "");
     reply_key_specs(r, c);
-    reply_array(r, count_subcommands(c));
+    if (c->subcommands)
+        reply_array(r, count_subcommands(c));
+    else
+        reply_set(r, 0); /* as Redis has it */
     for (const struct command *sub = c->subcommands; sub && sub->name; sub++)
         reply_info(r, sub, c->name);
 }
@@ -164,7 +167,7 @@ static void run_info(struct client *c, const struct request *q)
         if (command)
             reply_info(&c->reply, command, command_parent(command));
         else
-            reply_null_array(&c->reply);
+            reply_null(&c->reply);
     }
 }
 
@@ -172,10 +175,26 @@ static void run_info(struct client *c, const struct request *q)
 
 enum list_filter { LIST_ALL, LIST_ACLCAT, LIST_PATTERN, LIST_MODULE };
 
-static bool is_listed(const struct command *c, enum list_filter filter, struct bytes value)
+static bool is_listed(const struct command *c, const struct str *name, enum list_filter filter,
+                      struct bytes value)
 {
     return filter == LIST_ALL || (filter == LIST_ACLCAT && command_in_category(c, value)) ||
-           (filter == LIST_PATTERN && glob_match(value, bytes_from(c->name), true));
+           (filter == LIST_PATTERN && glob_match(value, bytes_of(name), true));
+}
+
+/* A command and its subcommands, by their full names. */
+static int list_one(struct reply *r, const struct command *c, const char *parent,
+                    enum list_filter filter, struct bytes value)
+{
+    struct str name = {0};
+    str_printf(&name, "%s%s%s", parent ? parent : "", parent ? "|" : "", c->name);
+    int n = is_listed(c, &name, filter, value);
+    if (n > 0)
+        reply_bulk(r, bytes_of(&name));
+    str_free(&name);
+    for (const struct command *sub = c->subcommands; sub && sub->name; sub++)
+        n += list_one(r, sub, c->name, filter, value);
+    return n;
 }
 
 static void run_list(struct client *c, const struct request *q)
@@ -195,10 +214,7 @@ static void run_list(struct client *c, const struct request *q)
     int n = 0;
     FOREACH_COMMAND(command)
     {
-        if (!is_listed(command, filter, value))
-            continue;
-        reply_text(&c->reply, command->name);
-        n++;
+        n += list_one(&c->reply, command, NULL, filter, value);
     }
     reply_array_at(&c->reply, at, n);
 }
@@ -345,7 +361,7 @@ void command_run_help(struct client *c, const struct request *q)
         reply_status(r, line.data);
     }
     reply_status(r, "HELP");
-    reply_status(r, "    Print this help.");
+    reply_status(r, "    Prints this help.");
     str_free(&line);
 }
 
@@ -374,7 +390,7 @@ static const struct command subcommands[] = {
      .syntax = "[command-name]...",
      .run = run_docs},
     {.name = "getkeys",
-     .arity = -3,
+     .arity = -4,
      .flags = META,
      .categories = "connection",
      .group = "server",
@@ -384,7 +400,7 @@ static const struct command subcommands[] = {
      .syntax = "command [arg]...",
      .run = run_getkeys},
     {.name = "getkeysandflags",
-     .arity = -3,
+     .arity = -4,
      .flags = META,
      .categories = "connection",
      .group = "server",

@@ -109,7 +109,7 @@ static void set_all(struct client *c, const struct request *q, const struct opti
 static void run_set(struct client *c, const struct request *q)
 {
     if (q->n_args % 2 != 0) {
-        reply_error(&c->reply, "ERR wrong number of arguments for 'config|set' command");
+        reply_syntax_error(&c->reply);
         return;
     }
     int n = q->n_args / 2 - 1, n_known = 0;
@@ -162,10 +162,10 @@ static const struct command subcommands[] = {
      .syntax = "parameter...", .run = run_get},
     COMMAND_HELP(COMMAND_HELP_FLAGS, "server", "5.0.0", NULL),
     {.name = "resetstat", .arity = 2, .flags = FLAGS, .group = "server", .since = "2.0.0",
-     .tips = "request_policy:all_nodes response_policy:all_succeeded", .complexity = "O(1)",
+     .complexity = "O(1)",
      .summary = "Resets the server's statistics.", .run = run_resetstat},
     {.name = "rewrite", .arity = 2, .flags = FLAGS, .group = "server", .since = "2.8.0",
-     .tips = "request_policy:all_nodes response_policy:all_succeeded", .complexity = "O(1)",
+     .complexity = "O(1)",
      .summary = "Persists the effective configuration to file; comments and unknown lines stay.",
      .run = run_rewrite},
     {.name = "set", .arity = -4, .flags = FLAGS, .group = "server", .since = "2.0.0",
@@ -176,7 +176,7 @@ static const struct command subcommands[] = {
     {.name = NULL},
 };
 const struct command cmd_config_table[] = {
-    {.name = "config", .arity = -2, .flags = FLAGS, .group = "server", .since = "2.0.0",
+    {.name = "config", .arity = -2, .group = "server", .since = "2.0.0",
      .complexity = "Depends on subcommand.",
      .summary = "A container for server configuration commands.", .subcommands = subcommands},
     {.name = NULL},

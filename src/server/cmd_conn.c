@@ -159,15 +159,8 @@ static void run_hello(struct client *c, const struct request *q)
 
 static void run_select(struct client *c, const struct request *q)
 {
-    int64_t db;
-    if (!parse_i64(q->args[1], &db)) {
-        reply_not_integer(&c->reply);
-    } else if (db < 0 || db >= c->server->config.databases) {
-        reply_error(&c->reply, "ERR DB index is out of range");
-    } else {
-        c->db = (int32_t)db;
+    if (command_parse_db(c, q->args[1], &c->db))
         reply_ok(&c->reply);
-    }
 }
 
 static void run_quit(struct client *c, const struct request *q)

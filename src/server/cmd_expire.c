@@ -67,13 +67,13 @@ static void run_expire(struct client *c, const struct request *q)
 {
     const struct unit *unit = find_unit(q);
     int64_t value, ms, end;
+    int flags = parse_conditions(c, q);
+    if (flags < 0)
+        return;
     if (!parse_i64(q->args[2], &value)) {
         reply_not_integer(&c->reply);
         return;
     }
-    int flags = parse_conditions(c, q);
-    if (flags < 0)
-        return;
     if (__builtin_mul_overflow(value, unit->ms, &ms) ||
         __builtin_add_overflow(ms, unit->absolute ? 0 : clock_now_ms(), &end)) {
         reply_error(&c->reply, "ERR invalid expire time in '%s' command", unit->name);

@@ -92,7 +92,7 @@ static bool find_keys(const struct request *q, struct key_positions *positions)
 // clang-format off
 const struct command cmd_fork_table[] = {
     {.name = "fork", .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
-     .first_key = 1, .last_key = 2, .key_step = 1, .key_use = "RO ACCESS|OW UPDATE",
+     .first_key = 1, .last_key = 2, .key_step = 1, .key_use = "RO access|OW update",
      .categories = "stream",
      .group = "generation", .since = "0.1.0",
      .complexity = "O(N) with N being the number of entries, for each destination",

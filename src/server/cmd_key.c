@@ -36,19 +36,11 @@ static void run_copy(struct client *c, const struct request *q)
                                 .n_targets = 1,
                                 .target_db = c->db};
     for (int i = 3; i < q->n_args; i++) {
-        int64_t db;
         if (bytes_equal_nocase(q->args[i], "replace")) {
             fork.replace = true;
         } else if (bytes_equal_nocase(q->args[i], "db") && i + 1 < q->n_args) {
-            if (!parse_i64(q->args[++i], &db)) {
-                reply_not_integer(&c->reply);
+            if (!command_parse_db(c, q->args[++i], &fork.target_db))
                 return;
-            }
-            if (db < 0 || db >= c->server->config.databases) {
-                reply_error(&c->reply, "ERR DB index is out of range");
-                return;
-            }
-            fork.target_db = (int32_t)db;
         } else {
             reply_syntax_error(&c->reply);
             return;
@@ -166,7 +158,7 @@ static void run_memory_usage(struct client *c, const struct request *q)
         reply_syntax_error(&c->reply);
         return;
     }
-    struct key *key = keys_find_read(c->server->keys, c->db, q->args[2]);
+    struct key *key = keys_find(c->server->keys, c->db, q->args[2]);
     if (key)
         reply_int(&c->reply, (int64_t)key_memory_bytes(key));
     else
@@ -186,13 +178,13 @@ static const struct command memory_subcommands[] = {
 
 const struct command cmd_key_table[] = {
     {.name = "copy", .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .first_key = 1, .last_key = 2,
-     .key_step = 1, .key_use = "RO ACCESS|OW UPDATE", .categories = "keyspace", .group = "generic",
+     .key_step = 1, .key_use = "RO access|OW update", .categories = "keyspace", .group = "generic",
      .since = "6.2.0",
      .complexity = "O(N) where N is the number of entries",
      .summary = "Copies a key to a new key, as FORK does.",
      .syntax = "source:key destination:key [DB destination-db:integer] [REPLACE]", .run = run_copy},
     {.name = "del", .arity = -2, .flags = CMD_WRITE, .first_key = 1, .last_key = -1, .key_step = 1,
-     .key_use = "RM DELETE", .categories = "keyspace", .tips = "request_policy:multi_shard response_policy:agg_sum",
+     .key_use = "RM delete", .categories = "keyspace", .tips = "request_policy:multi_shard response_policy:agg_sum",
      .group = "generic", .since = "1.0.0", .complexity = "O(N) where N is the number of keys",
      .summary = "Deletes keys; a running generation is cancelled first.",
      .syntax = "key:key...", .run = run_del},
@@ -208,11 +200,11 @@ const struct command cmd_key_table[] = {
      .complexity = "O(N) with N being the number of keys in the database",
      .summary = "Returns all key names that match a pattern.",
      .syntax = "pattern:pattern", .run = run_keys},
-    {.name = "memory", .arity = -2, .flags = CMD_READONLY, .group = "server", .since = "4.0.0",
+    {.name = "memory", .arity = -2, .group = "server", .since = "4.0.0",
      .complexity = "Depends on subcommand.",
      .summary = "A container for memory diagnostics commands.", .subcommands = memory_subcommands},
     {.name = "scan", .arity = -2, .flags = CMD_READONLY, .categories = "keyspace",
-     .tips = "nondeterministic_output request_policy:special response_policy:special",
+     .tips = "nondeterministic_output request_policy:special",
      .group = "generic", .since = "2.8.0",
      .complexity = "O(1) for every call, O(N) for a complete iteration",
      .summary = "Iterates over the key names in the database.",
@@ -223,7 +215,7 @@ const struct command cmd_key_table[] = {
      .complexity = "O(1)", .summary = "Determines the type of value stored at a key.",
      .syntax = "key:key", .run = run_type},
     {.name = "unlink", .arity = -2, .flags = CMD_WRITE | CMD_FAST, .first_key = 1, .last_key = -1,
-     .key_step = 1, .key_use = "RM DELETE", .categories = "keyspace",
+     .key_step = 1, .key_use = "RM delete", .categories = "keyspace",
      .tips = "request_policy:multi_shard response_policy:agg_sum",
      .group = "generic", .since = "4.0.0", .complexity = "O(1) for each key",
      .summary = "Deletes keys; their memory is given back in slices.",

@@ -27,16 +27,10 @@ static void run_renamenx(struct client *c, const struct request *q)
 static void run_move(struct client *c, const struct request *q)
 {
     struct err err;
-    int64_t to;
-    if (!parse_i64(q->args[2], &to)) {
-        reply_not_integer(&c->reply);
+    int32_t to;
+    if (!command_parse_db(c, q->args[2], &to))
         return;
-    }
-    if (to < 0 || to >= c->server->config.databases) {
-        reply_error(&c->reply, "ERR DB index is out of range");
-        return;
-    }
-    int done = keys_move(c->server->keys, c->db, q->args[1], (int32_t)to, &err);
+    int done = keys_move(c->server->keys, c->db, q->args[1], to, &err);
     if (done < 0)
         reply_err(&c->reply, &err);
     else
@@ -49,7 +43,7 @@ static void run_swapdb(struct client *c, const struct request *q)
     int64_t db[2];
     struct err err;
     for (int i = 0; i < 2; i++) {
-        if (!parse_i64(q->args[i + 1], &db[i])) {
+        if (!parse_i64(q->args[i + 1], &db[i]) || db[i] < INT32_MIN || db[i] > INT32_MAX) {
             reply_error(&c->reply, "ERR invalid %s DB index", which[i]);
             return;
         }
@@ -70,15 +64,15 @@ static void run_swapdb(struct client *c, const struct request *q)
 #define KEYSPACE .categories = "keyspace", .group = "generic"
 const struct command cmd_move_table[] = {
     {.name = "move", .arity = 3, .flags = CMD_WRITE | CMD_FAST, .first_key = 1, .last_key = 1,
-     .key_step = 1, .key_use = "RW ACCESS DELETE", KEYSPACE, .since = "1.0.0", .complexity = "O(1)",
+     .key_step = 1, .key_use = "RW access update", KEYSPACE, .since = "1.0.0", .complexity = "O(1)",
      .summary = "Moves a key to another database; not while it generates.",
      .syntax = "key:key db:integer", .run = run_move},
     {.name = "rename", .arity = 3, .flags = CMD_WRITE, .first_key = 1, .last_key = 2, .key_step = 1,
-     .key_use = "RW ACCESS DELETE|OW UPDATE", KEYSPACE, .since = "1.0.0", .complexity = "O(1)",
+     .key_use = "RW access delete|OW update", KEYSPACE, .since = "1.0.0", .complexity = "O(1)",
      .summary = "Renames a key and overwrites the destination; not while it generates.",
      .syntax = "key:key newkey:key", .run = run_rename},
     {.name = "renamenx", .arity = 3, .flags = CMD_WRITE | CMD_FAST, .first_key = 1, .last_key = 2,
-     .key_step = 1, .key_use = "RW ACCESS DELETE|OW INSERT", KEYSPACE, .since = "1.0.0",
+     .key_step = 1, .key_use = "RW access delete|OW insert", KEYSPACE, .since = "1.0.0",
      .complexity = "O(1)",
      .summary = "Renames a key only when the target key name doesn't exist.",
      .syntax = "key:key newkey:key", .run = run_renamenx},

@@ -119,7 +119,7 @@ const struct command cmd_multi_table[] = {
      .group = "transactions", .since = "2.2.0", .complexity = "O(N) where N is the number of watched keys",
      .summary = "Forgets all watched keys.", .run = run_unwatch},
     {.name = "watch", .arity = -2, .flags = UNWATCH | CMD_IN_MULTI, .first_key = 1, .last_key = -1,
-     .key_step = 1, .categories = "transaction", .group = "transactions", .since = "2.2.0",
+     .key_step = 1, .key_use = "RO", .categories = "transaction", .group = "transactions", .since = "2.2.0",
      .complexity = "O(1) for every key.",
      .summary = "Lets the next EXEC answer null if one of the keys has changed by then.",
      .syntax = "key:key...", .run = run_watch},

@@ -9,7 +9,7 @@
 /* NULL: null was written, as Redis 7 answers for a missing key. */
 static struct key *find(struct client *c, const struct request *q)
 {
-    struct key *key = keys_find_read(c->server->keys, c->db, q->args[2]);
+    struct key *key = keys_find(c->server->keys, c->db, q->args[2]);
     if (!key)
         reply_null(&c->reply);
     return key;
@@ -98,11 +98,10 @@ const struct command cmd_object_table[] = {
      .complexity = "O(1)",
      .summary = "Returns the string value of a key: null, or WRONGTYPE since none is a string.",
      .syntax = "key:key", .run = run_get},
-    {.name = "object", .arity = -2, .flags = CMD_READONLY, .categories = "keyspace",
-     .group = "generic", .since = "2.2.3", .complexity = "Depends on subcommand.",
+    {.name = "object", .arity = -2, .group = "generic", .since = "2.2.3", .complexity = "Depends on subcommand.",
      .summary = "A container for object introspection commands.", .subcommands = subcommands},
     {.name = "randomkey", .arity = 1, .flags = CMD_READONLY, .categories = "keyspace",
-     .tips = "request_policy:all_shards response_policy:special nondeterministic_output",
+     .tips = "request_policy:all_shards nondeterministic_output",
      .group = "generic", .since = "1.0.0", .complexity = "O(1)",
      .summary = "Returns a random key name from the database.", .run = run_randomkey},
     {.name = "touch", .arity = -2, .flags = CMD_READONLY | CMD_FAST, .first_key = 1,

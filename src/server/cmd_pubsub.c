@@ -116,8 +116,7 @@ static void run_channels(struct client *c, const struct request *q)
 {
     struct listing l = {.reply = &c->reply};
     if (q->n_args > 3) {
-        reply_error(&c->reply, "ERR unknown subcommand or wrong number of arguments for "
-                               "'channels'. Try PUBSUB HELP.");
+        reply_subcommand_words(c, q);
         return;
     }
     if (q->n_args == 3)

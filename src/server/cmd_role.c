@@ -127,7 +127,7 @@ static const struct command acl_subcommands[] = {
     {.name = NULL},
 };
 const struct command cmd_role_table[] = {
-    {.name = "acl", .arity = -2, .flags = META, .group = "server", .since = "6.0.0",
+    {.name = "acl", .arity = -2, .group = "server", .since = "6.0.0",
      .complexity = "Depends on subcommand.", .summary = "A container for Access List Control commands.",
      .subcommands = acl_subcommands},
     {.name = "readonly", .arity = 1, .flags = CMD_FAST | CMD_LOADING | CMD_STALE,
@@ -144,7 +144,7 @@ const struct command cmd_role_table[] = {
     {.name = "time", .arity = 1, .flags = CMD_LOADING | CMD_STALE | CMD_FAST,
      .tips = "nondeterministic_output", .group = "server", .since = "2.6.0", .complexity = "O(1)",
      .summary = "Returns the server time: seconds of Unix time and microseconds.", .run = run_time},
-    {.name = "wait", .arity = 3, .flags = CMD_BLOCKING | CMD_NOSCRIPT, .categories = "connection",
+    {.name = "wait", .arity = 3, .flags = CMD_NOSCRIPT, .categories = "connection",
      .tips = "request_policy:all_shards response_policy:agg_min", .group = "generic",
      .since = "3.0.0", .complexity = "O(1)",
      .summary = "Returns the number of replicas that have the writes so far: 0, at once.",

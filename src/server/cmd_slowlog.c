@@ -13,7 +13,7 @@ static void run_slowlog_get(struct client *c, const struct request *q)
 {
     int64_t count = 10;
     if (q->n_args > 3)
-        reply_error(&c->reply, "ERR wrong number of arguments for 'slowlog|get' command");
+        reply_subcommand_words(c, q);
     else if (q->n_args == 3 && (!parse_i64(q->args[2], &count) || count < -1))
         reply_error(&c->reply, "ERR count should be greater than or equal to -1");
     else

@@ -140,17 +140,17 @@ static bool xadd_parse(struct client *c, const struct request *q, struct xadd *a
         add->no_create = true;
     }
     struct err err;
-    int n_left = q->n_args - p.i - 1;
-    if (n_left < 2 || n_left % 2 != 0) {
-        reply_error(&c->reply, "ERR wrong number of arguments for 'xadd' command");
-        return false;
-    }
-    if (xadd_id_parse(q->args[p.i], add, &err) < 0) {
+    if (p.i < q->n_args && xadd_id_parse(q->args[p.i], add, &err) < 0) {
         reply_err(&c->reply, &err);
         return false;
     }
     if (!check_trim(&p, false))
         return false;
+    int n_left = q->n_args - p.i - 1;
+    if (n_left < 2 || n_left % 2 != 0) {
+        reply_error(&c->reply, "ERR wrong number of arguments for 'xadd' command");
+        return false;
+    }
     add->trim = p.trim;
     add->fields = q->args + p.i + 1;
     add->n_fields = n_left / 2;
@@ -198,6 +198,10 @@ static void run_xtrim(struct client *c, const struct request *q)
 
 static void run_xdel(struct client *c, const struct request *q)
 {
+    if (!keys_find(c->server->keys, c->db, q->args[1])) { /* whatever the ids are */
+        reply_int(&c->reply, 0);
+        return;
+    }
     int n = q->n_args - 2;
     struct stream_id *ids = try_malloc(MEM_CLIENT, sizeof *ids * (size_t)n);
     if (!ids) {
@@ -294,7 +298,7 @@ const struct command cmd_stream_table[] = {
      .summary = "Appends a new message to a stream. Creates the key if it doesn't exist.",
      .syntax = "key:key [NOMKSTREAM] [" TRIMMING "] <id-selector: *|id> (field value)...",
      .private_from = 2, .run = run_xadd},
-    {.name = "xdel", .arity = -3, .flags = CMD_WRITE | CMD_FAST, ONE_KEY, .key_use = "RW DELETE", .since = "5.0.0",
+    {.name = "xdel", .arity = -3, .flags = CMD_WRITE | CMD_FAST, ONE_KEY, .key_use = "RW delete", .since = "5.0.0",
      .complexity = "O(log N) for each id", .summary = "Removes messages from a stream.",
      .syntax = "key:key id...", .run = run_xdel},
     {.name = "xlen", .arity = 2, .flags = CMD_READONLY | CMD_FAST, ONE_KEY, .key_use = "RO", .since = "5.0.0",
@@ -308,7 +312,7 @@ const struct command cmd_stream_table[] = {
      .complexity = "O(N) with N being the number of elements being returned",
      .summary = "Returns the messages from a stream within a range of IDs in reverse order.",
      .syntax = "key:key end start [COUNT count:integer]", .run = run_xrevrange},
-    {.name = "xtrim", .arity = -4, .flags = CMD_WRITE, ONE_KEY, .key_use = "RW DELETE", .tips = "nondeterministic_output",
+    {.name = "xtrim", .arity = -4, .flags = CMD_WRITE, ONE_KEY, .key_use = "RW delete", .tips = "nondeterministic_output",
      .since = "5.0.0", .complexity = "O(N) with N being the number of evicted entries",
      .summary = "Deletes messages from the beginning of a stream.",
      .syntax = "key:key " TRIMMING, .run = run_xtrim},

@@ -73,7 +73,7 @@ static void run_xinfo_stream(struct client *c, const struct request *q)
     if (!key)
         reply_error(&c->reply, "ERR no such key");
     else if (q->n_args != 3 && (!full || (q->n_args != 4 && !has_count)))
-        reply_syntax_error(&c->reply);
+        reply_subcommand_words(c, q);
     else if (has_count && !parse_i64(q->args[5], &count))
         reply_not_integer(&c->reply);
     else if (full)
@@ -172,7 +172,7 @@ static const struct command xinfo_subcommands[] = {
     {.name = NULL},
 };
 const struct command cmd_xinfo_table[] = {
-    {.name = "xinfo", .arity = -2, .flags = CMD_READONLY, .categories = "stream", .group = "stream",
+    {.name = "xinfo", .arity = -2, .group = "stream",
      .since = "5.0.0", .complexity = "Depends on subcommand.",
      .summary = "A container for stream introspection commands.", .subcommands = xinfo_subcommands},
     {.name = "xsetid", .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, .first_key = 1,

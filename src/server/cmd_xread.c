@@ -156,6 +156,13 @@ struct options {
     int streams_at;          /* index of the first key; 0: no STREAMS */
 };
 
+/* Consumer groups are XREADGROUP's; Redis tells its callers so. */
+static bool is_group_word(const struct request *q, int i)
+{
+    return (bytes_equal_nocase(q->args[i], "group") && i + 2 < q->n_args) ||
+           bytes_equal_nocase(q->args[i], "noack");
+}
+
 static bool parse_options(struct client *c, const struct request *q, struct options *o)
 {
     *o = (struct options){.count = -1, .block_ms = -1};
@@ -163,6 +170,13 @@ static bool parse_options(struct client *c, const struct request *q, struct opti
         if (bytes_equal_nocase(q->args[i], "streams") && i + 1 < q->n_args) {
             o->streams_at = i + 1;
             return true;
+        }
+        if (is_group_word(q, i)) {
+            reply_error(&c->reply,
+                        "ERR The %s option is only supported by XREADGROUP. You called "
+                        "XREAD instead.",
+                        bytes_equal_nocase(q->args[i], "group") ? "GROUP" : "NOACK");
+            return false;
         }
         bool is_count = bytes_equal_nocase(q->args[i], "count");
         if (i + 1 >= q->n_args || (!is_count && !bytes_equal_nocase(q->args[i], "block")))
@@ -195,6 +209,11 @@ static bool parse_cursor(struct client *c, struct xread *x, int32_t i, struct by
         x->afters[i] = key ? key_last_id(key) : STREAM_ID_MIN;
         return true;
     }
+    if (bytes_equal(text, BYTES(">"))) {
+        reply_error(&c->reply, "ERR The > ID can be specified only when calling XREADGROUP using "
+                               "the GROUP <group> <consumer> option.");
+        return false;
+    }
     if (stream_id_parse(text, 0, &x->afters[i]))
         return true;
     reply_error(&c->reply, "ERR Invalid stream ID specified as stream command argument");
@@ -205,8 +224,8 @@ static struct xread *xread_new(struct client *c, const struct request *q, const 
 {
     int n_words = q->n_args - o->streams_at;
     if (n_words % 2 != 0) {
-        reply_error(&c->reply, "ERR Unbalanced 'xread' list of streams: for each stream key an ID "
-                               "or '$' must be specified.");
+        reply_error(&c->reply, "ERR Unbalanced XREAD list of streams: for each stream key an ID or "
+                               "'$' must be specified.");
         return NULL;
     }
     struct xread *x = xcalloc(1, sizeof *x);

@@ -135,6 +135,12 @@ void command_full_name(const struct command *command, struct str *out)
 
 /* ---- errors ----------------------------------------------------------------------------------- */
 
+static void append_upper(struct str *out, const char *name)
+{
+    for (; *name; name++)
+        str_append_char(out, (char)toupper((unsigned char)*name));
+}
+
 void reply_syntax_error(struct reply *r)
 {
     reply_error(r, "ERR syntax error");
@@ -143,6 +149,18 @@ void reply_syntax_error(struct reply *r)
 void reply_not_integer(struct reply *r)
 {
     reply_error(r, "ERR value is not an integer or out of range");
+}
+
+void reply_subcommand_words(struct client *c, const struct request *q)
+{
+    struct str text = {0};
+    str_append_str(&text, "ERR unknown subcommand or wrong number of arguments for '");
+    echo_append(&text, q->args[1]);
+    str_append_str(&text, "'. Try ");
+    append_upper(&text, command_parent(c->last_command));
+    str_append_str(&text, " HELP.");
+    reply_error_bytes(&c->reply, bytes_of(&text));
+    str_free(&text);
 }
 
 void reply_err(struct reply *r, const struct err *err)
@@ -191,8 +209,7 @@ const struct command *command_resolve(const struct table *commands, const struct
     str_append_str(error, "ERR unknown subcommand '");
     echo_append(error, q->args[1]);
     str_append_str(error, "'. Try ");
-    for (const char *name = c->name; *name; name++)
-        str_append_char(error, (char)toupper((unsigned char)*name));
+    append_upper(error, c->name);
     str_append_str(error, " HELP.");
     return NULL;
 }
@@ -223,6 +240,26 @@ bool command_keys(const struct command *command, const struct request *q,
     int last = command->last_key < 0 ? q->n_args + command->last_key : command->last_key;
     for (int i = command->first_key; i <= last && i < q->n_args; i += command->key_step)
         key_positions_add(positions, i);
+    return true;
+}
+
+bool command_parse_db(struct client *c, struct bytes text, int32_t *db)
+{
+    int64_t number;
+    if (!parse_i64(text, &number)) {
+        reply_not_integer(&c->reply);
+        return false;
+    }
+    if (number < INT32_MIN || number > INT32_MAX) {
+        reply_error(&c->reply, "ERR value is out of range, value must between %d and %d", INT32_MIN,
+                    INT32_MAX);
+        return false;
+    }
+    if (number < 0 || number >= c->server->config.databases) {
+        reply_error(&c->reply, "ERR DB index is out of range");
+        return false;
+    }
+    *db = (int32_t)number;
     return true;
 }
 
@@ -281,16 +318,34 @@ static bool takes_memory(const struct client *c, const struct command *command)
            (is_exec(c, command) && (c->multi->flags & CMD_DENYOOM));
 }
 
+/* An EXEC that is refused ends its transaction, as in Redis. */
+static void refuse_exec(struct client *c, const char *why)
+{
+    client_discard_multi(c);
+    guard_clear(&c->guard);
+    reply_error(&c->reply, "EXECABORT Transaction discarded because of: %s", why);
+}
+
 static void refuse_memory(struct client *c, const struct command *command)
 {
     static const char text[] = "OOM command not allowed when used memory > 'maxmemory'.";
-    if (!is_exec(c, command)) {
+    if (is_exec(c, command))
+        refuse_exec(c, text);
+    else
         reply_error(&c->reply, "%s", text);
-        return;
-    }
-    client_discard_multi(c);
-    guard_clear(&c->guard);
-    reply_error(&c->reply, "EXECABORT Transaction discarded because of: %s", text);
+}
+
+static void refuse_arity(struct client *c, const struct command *command)
+{
+    struct str text = {0};
+    str_append_str(&text, "wrong number of arguments for '");
+    command_full_name(command, &text);
+    str_append_str(&text, "' command");
+    if (strcmp(command->name, "exec") == 0) /* in Redis also without MULTI */
+        refuse_exec(c, text.data);
+    else
+        reply_error(&c->reply, "ERR %s", text.data);
+    str_free(&text);
 }
 
 static bool debug_is_allowed(const struct client *c)
@@ -460,10 +515,7 @@ static void dispatch(struct client *c, struct request *q)
     if (!command) {
         reply_error_bytes(&c->reply, bytes_of(&error));
     } else if (!command_arity_ok(command, q->n_args)) {
-        str_append_str(&error, "ERR wrong number of arguments for '");
-        command_full_name(command, &error);
-        str_append_str(&error, "' command");
-        reply_error_bytes(&c->reply, bytes_of(&error));
+        refuse_arity(c, command);
     } else {
         refused = refuse(c, command);
     }

@@ -43,7 +43,7 @@ struct command {
     unsigned flags;
     int first_key, last_key, key_step; /* as in COMMAND; 0: none */
     /* Flags of the keys in COMMAND; '|' begins those of the keys from the next one on. NULL: RW
-     * UPDATE or RO ACCESS, as the command writes or not. */
+     * update or RO access, as the command writes or not. */
     const char *key_use;
     const char *categories; /* words beside those that follow from the flags */
     const char *tips;       /* words; NULL: none */
@@ -87,12 +87,17 @@ bool command_arity_ok(const struct command *command, int n_args);
 bool command_keys(const struct command *command, const struct request *q,
                   struct key_positions *positions);
 
+/* A database's number; false: an error was written. */
+bool command_parse_db(struct client *c, struct bytes text, int32_t *db);
+
 /* The command uses this key now, unless its client said NO-TOUCH. */
 void command_touch(const struct client *c, struct key *key);
 
 /* Error replies of many commands. */
 void reply_syntax_error(struct reply *r);
 void reply_not_integer(struct reply *r);
+/* A subcommand that exists, with words that it does not take. */
+void reply_subcommand_words(struct client *c, const struct request *q);
 void reply_err(struct reply *r, const struct err *err); /* text with its prefix */
 /* before, a cut and cleaned argument, after */
 void reply_error_echo(struct reply *r, const char *before, struct bytes arg, const char *after);

@@ -2,10 +2,10 @@
  *
  * A row has one range of keys; `key_use` says what happens to them, and a '|' in it begins the words
  * for the keys from the next one on (RENAME reads and deletes one, overwrites the other). Each part
- * becomes one key specification of Redis 7: where to begin, how far to go, flags.
+ * becomes one key specification of Redis 7: where to begin, how far to go, flags in Redis' spelling.
  *
  * XREAD and CACHE PROBE find their keys behind a word. FORK's destinations end at an option, which no
- * specification can say: that one is INCOMPLETE, and clients ask COMMAND GETKEYS, which runs the
+ * specification can say: that one is incomplete, and clients ask COMMAND GETKEYS, which runs the
  * same finder as dispatch. */
 #include "server/key_specs.h"
 
@@ -15,7 +15,7 @@ static const char *key_use(const struct command *c)
 {
     if (c->key_use)
         return c->key_use;
-    return c->flags & CMD_WRITE ? "RW UPDATE" : "RO ACCESS";
+    return c->flags & CMD_WRITE ? "RW update" : "RO access";
 }
 
 static int count_parts(const struct command *c)
@@ -88,7 +88,7 @@ static void reply_flags(struct reply *r, const struct command *c, int i, bool is
 {
     reply_map(r, 3);
     reply_text(r, "flags");
-    reply_words(r, part(c, i), is_incomplete ? "INCOMPLETE" : NULL);
+    reply_words(r, part(c, i), is_incomplete ? "incomplete" : NULL);
 }
 
 /* Keys behind a word: STREAMS has as many cursors behind its keys, KEY has one key. */

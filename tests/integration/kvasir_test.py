@@ -318,7 +318,7 @@ def tiny_model(*options):
     return path
 
 
-def _die_with_the_test():
+def die_with_the_test():
     """In the child: a test program that is killed takes its servers along (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -367,7 +367,7 @@ class Server:
         self.port = int(options["port"])
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder,
-                                            stdin=subprocess.DEVNULL, preexec_fn=_die_with_the_test,
+                                            stdin=subprocess.DEVNULL, preexec_fn=die_with_the_test,
                                             env={**os.environ, **(self.env or {})})
         if self not in _servers:
             _servers.append(self)

@@ -139,7 +139,7 @@ def _(server, c, s, protocol):
         assert c.call("PUBSUB", "NUMPAT") == 2
         assert c.call("PUBSUB", "HELP")[0].startswith("PUBSUB <subcommand>")
         assert c.error("PUBSUB", "CHANNELS", "a", "b") == \
-            "ERR unknown subcommand or wrong number of arguments for 'channels'. Try PUBSUB HELP."
+            "ERR unknown subcommand or wrong number of arguments for 'CHANNELS'. Try PUBSUB HELP."
         assert c.error("PUBSUB", "FOO") == "ERR unknown subcommand 'FOO'. Try PUBSUB HELP."
         assert c.error("PUBSUB", "NUMPAT", "x") == "ERR wrong number of arguments for 'pubsub|numpat' command"
         info = c.info("stats", "clients")
