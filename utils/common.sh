@@ -99,10 +99,11 @@ make_tiny_model() {
 # What all calls of run_tests found.
 passed=0 failed=0 skipped=0
 
-# tests_of DIR PATTERN: the tests of a configured build whose names match (grep -E), all in one line.
-tests_of() {
-    printf 'print-tests: ; @echo $(TESTS)\n' | make -s -C "$1" -f Makefile -f - print-tests |
-        tr ' ' '\n' | grep -E "$2" | tr '\n' ' '
+# names_in DIR VARIABLE PATTERN: the words of a variable of a configured build's Makefile that match
+# (grep -E), all in one line.
+names_in() {
+    printf 'print-names: ; @echo $(%s)\n' "$2" | make -s -C "$1" -f Makefile -f - print-names |
+        tr ' ' '\n' | grep -E "$3" | tr '\n' ' '
 }
 
 # count LOG NAME: automake counts every TAP line; a program that died counts as ERROR.
@@ -110,11 +111,17 @@ count() {
     sed -n "s/^# $2: *\([0-9]*\)\$/\1/p" "$1" | tail -n 1
 }
 
-# run_tests DIR [TEST ...]: builds and runs them, all without names, and prints what did not pass.
+# run_tests DIR [PATTERN]: builds and runs the tests whose names match, all without a pattern, and
+# prints what did not pass. With a pattern only the programs of these tests are built, and those of our
+# own that tests start; so it must not match a test that runs another test's program.
 run_tests() {
     local directory=$1 log="$1/check.log" status=0 bad
-    shift
-    make -C "$directory" -j2 check ${1:+"TESTS=$*"} >"$log" 2>&1 || status=$?
+    local -a choice=()
+    if [ -n "${2:-}" ]; then
+        choice=("TESTS=$(names_in "$directory" TESTS "$2")" check_LIBRARIES=
+            "check_PROGRAMS=$(names_in "$directory" check_PROGRAMS "$2|^kvasir-")")
+    fi
+    make -C "$directory" -j2 check "${choice[@]}" >"$log" 2>&1 || status=$?
     grep -E '^(PASS|FAIL|XFAIL|XPASS|ERROR|SKIP): ' "$log" | grep -v '^PASS' || true
     if [ -z "$(count "$log" PASS)" ]; then
         tail -n 40 "$log"
@@ -128,7 +135,7 @@ run_tests() {
     skipped=$((skipped + $(count "$log" SKIP)))
     if [ "$bad" -gt 0 ]; then
         say "the logs of what failed"
-        grep -lE '^(not ok|Bail out)' "$directory"/tests/*/*.log 2>/dev/null | while read -r file; do
+        grep -lE '^(not ok|Bail out|ERROR: )' "$directory"/tests/*/*.log 2>/dev/null | while read -r file; do
             printf -- '--- %s\n' "$file"
             grep -vE '^ok ' "$file" | tail -n 40
         done
