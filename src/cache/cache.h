@@ -159,6 +159,8 @@ int32_t cache_shared(const struct cache *c, const struct block_table *t); /* blo
 /* What all tables of an owner name, each block and slot once; n_shared: those that several name. */
 void cache_count_blocks(struct cache *c, const struct cache_owner *owner, int32_t *n,
                         int32_t *n_shared, int32_t *n_slots);
+/* Tokens that all tables of an owner have computed; those in a block that several name count once. */
+int32_t cache_count_computed(struct cache *c, const struct cache_owner *owner);
 /* Tokens of ids [n] that the cache holds, tails included; at most n - 1. */
 int32_t cache_probe(struct cache *c, const struct cache_namespace *ns, const int32_t *ids,
                     int32_t n);
@@ -173,10 +175,10 @@ const struct prefix *cache_index(const struct cache *c);
 
 struct cache_stats {
     int32_t n_blocks, block_size;
-    int32_t free_blocks;   /* never used or not findable */
-    int32_t cached_blocks; /* unreferenced and findable */
-    int32_t used_blocks;   /* referenced */
-    int32_t shared_blocks; /* of them named by more than one table */
+    int32_t free_blocks;     /* never used or not findable */
+    int32_t cached_blocks;   /* unreferenced and findable */
+    int32_t used_blocks;     /* referenced */
+    int32_t shared_blocks;   /* of them named by more than one table */
     int32_t unwanted_blocks; /* cached ones of conversations that are gone */
     int32_t promised_blocks;
     int32_t namespaces;

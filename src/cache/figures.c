@@ -54,6 +54,30 @@ void cache_count_blocks(struct cache *c, const struct cache_owner *owner, int32_
     *n_slots = count_once(c->scratch, owner, true, &c->pool, n_shared);
 }
 
+/* Tokens of entry j that t has computed. */
+static int32_t computed_in(const struct block_table *t, int32_t j, int32_t size)
+{
+    int32_t n = t->computed - j * size;
+
+    return n < 0 ? 0 : n < size ? n : size;
+}
+
+int32_t cache_count_computed(struct cache *c, const struct cache_owner *owner)
+{
+    int32_t *counted = c->scratch, size = c->prefix.block_size, n = 0;
+
+    for (const struct block_table *t = owner->tables; t; t = t->next)
+        for (int32_t j = 0; j < t->n_blocks; j++)
+            counted[t->blocks[j]] = 0;
+    for (const struct block_table *t = owner->tables; t; t = t->next)
+        for (int32_t j = 0; j < t->n_blocks; j++) {
+            int32_t *most = &counted[t->blocks[j]], here = computed_in(t, j, size);
+            n += here > *most ? here - *most : 0;
+            *most = here > *most ? here : *most;
+        }
+    return n;
+}
+
 int32_t cache_clear(struct cache *c)
 {
     int32_t n_dropped = 0;

@@ -185,8 +185,7 @@ static void preempt(struct sched *s, struct step *step, struct gen *g)
     log_info(LOG_ENGINE, "preempted a generation of %d branches, %d tokens in the first; %d queued",
              g->n_live, q->n_ids, s->n_queued + 1);
     if (!swap_out(s, step, g))
-        GEN_FOREACH_LIVE(g, o)
-            s->dropped_tokens += (uint64_t)o->table.computed;
+        s->dropped_tokens += (uint64_t)cache_count_computed(s->cache, &g->promises);
     sched_release(s, g);
     sched_remove(s, g);
     g->state = GEN_QUEUED;

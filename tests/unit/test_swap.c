@@ -367,6 +367,44 @@ static void test_random_groups_give_the_ids_they_have_alone(void **state)
     assert_true(sum.swap_full > 5);
 }
 
+/* What is thrown away stood in blocks: branches share those of the prompt. */
+static void test_tokens_thrown_away_count_once_for_all_branches(void **state)
+{
+    (void)state;
+    enum { N_GROUPS = 2, BRANCHES = 4, BLOCK = 16 };
+    struct shape shape = small_shape;
+    static struct group groups[N_GROUPS];
+    static int32_t ids[N_GROUPS][PROMPT];
+    uint64_t n_seen = 0;
+
+    shape.pool = PROMPT / BLOCK + BRANCHES * ((PROMPT % BLOCK + TOKENS + BLOCK - 1) / BLOCK) + 6;
+    struct world *w = world_new(shape);
+    for (int32_t i = 0; i < N_GROUPS; i++) {
+        struct gen_options o = options_of((uint64_t)i + 1, TOKENS);
+        fill_prompt(ids[i], PROMPT, i);
+        o.n_branches = BRANCHES;
+        o.ignore_eos = true;
+        group_submit_with(&groups[i], w, ids[i], PROMPT, &o);
+    }
+    while (groups[0].gen) { /* the other is the victim */
+        struct engine_stats before = stats_of(w), after;
+        struct gen_blocks blocks;
+        gen_count_blocks(groups[1].gen, &blocks);
+        turn(w);
+        after = stats_of(w);
+        uint64_t n_dropped = after.dropped_tokens - before.dropped_tokens;
+        assert_true(n_dropped <= (uint64_t)blocks.n * BLOCK);
+        if (after.preemptions > before.preemptions)
+            assert_true(n_dropped > (uint64_t)(blocks.n - BRANCHES) * BLOCK); /* all but the last */
+        n_seen += after.preemptions - before.preemptions;
+    }
+    assert_true(n_seen > 0);
+    drain(w);
+    for (int32_t i = 0; i < N_GROUPS; i++)
+        group_free(&groups[i]);
+    world_free(w);
+}
+
 /* The lists of slots are made when a group is swapped for the first time. */
 static void test_memory_that_is_gone_later_costs_no_answer(void **state)
 {
@@ -387,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_slots_come_back_behind_their_last_user),
         cmocka_unit_test(test_both_modes_give_the_ids_of_a_lone_run),
         cmocka_unit_test(test_memory_that_is_gone_later_costs_no_answer),
+        cmocka_unit_test(test_tokens_thrown_away_count_once_for_all_branches),
         cmocka_unit_test(test_groups_come_back_with_their_ids),
         cmocka_unit_test(test_full_host_falls_back_to_recomputation),
         cmocka_unit_test(test_blocks_and_slots_are_held_until_the_copies_are_done),
