@@ -144,7 +144,7 @@ static void run_hello(struct client *c, const struct request *q)
     if (!h.has_auth && !c->authenticated) {
         reply_error(&c->reply,
                     "NOAUTH HELLO must be called with the client already authenticated, otherwise "
-                    "the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the "
+                    "the HELLO AUTH <user> <pass> option can be used to authenticate the "
                     "client and select the RESP protocol version at the same time");
         return;
     }

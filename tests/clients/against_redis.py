@@ -50,7 +50,8 @@ class RedisServer:
         while True:
             try:
                 with self.connect() as c:
-                    c.call("PING")
+                    c.send("PING")
+                    c.receive(False)
                 return self
             except OSError:
                 assert self.process.poll() is None and time.monotonic() < deadline, "redis-server did not start"

@@ -22,11 +22,16 @@ SEED, DRAWN, SESSION = 1, 8000, 400  # of a check: seed, commands; commands of o
 class Pair:
     """Both servers, and control connections that no script sees."""
 
+    def __init__(self, options=None):
+        self.options = options or {}
+
     def __enter__(self):
-        self.redis = RedisServer().__enter__()
-        self.kvasir = Server(tcp=False)
+        self.redis = RedisServer(*(w for name, value in self.options.items() for w in ("--" + name, value))).__enter__()
+        self.kvasir = Server(self.options, tcp=False)
         self.paths = [self.redis.socket_path, self.kvasir.socket_path]
         self.control = [Tree(p) for p in self.paths]
+        for c in self.control:
+            c.ask("AUTH", self.options.get("requirepass", ""))
         return self
 
     def __exit__(self, *what):
@@ -71,6 +76,13 @@ class Line:
         if found:
             self.mode, rest = found.groups()
         self.words = words_of(rest or "")
+
+
+def options_of(path):
+    """`#! name value` in the first line: an option of both servers."""
+    with open(path, encoding="utf-8") as f:
+        found = re.match(r"#! (\S+) (\S+)$", f.readline())
+    return dict([found.groups()]) if found else {}
 
 
 def conversations(path):
@@ -171,7 +183,7 @@ def add_script_test(path):
 
     @test(f"{name}: redis-server and kvasir-server answer alike, in RESP2 and RESP3")
     def _():
-        with Pair() as pair:
+        with Pair(options_of(path)) as pair:
             faults, n = play(pair, path)
         print(f"# {n} answers compared")
         assert not faults and n > 50, "\n".join(faults)
@@ -270,7 +282,7 @@ if sys.argv[1:2] == ["--draw"]:
         for difference in draw_many(both_servers, int(sys.argv[2]), int(sys.argv[3])):
             print(difference, flush=True)
 elif sys.argv[1:2] == ["--script"]:
-    with Pair() as both_servers:
+    with Pair(options_of(sys.argv[2])) as both_servers:
         print("\n".join(play(both_servers, sys.argv[2])[0]))
 else:
     main()
