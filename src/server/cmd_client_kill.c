@@ -98,8 +98,11 @@ struct filter {
 static bool filter_set(struct client *c, struct bytes name, struct bytes value, struct filter *f)
 {
     if (bytes_equal_nocase(name, "id")) {
-        if (parse_u64(value, &f->id) && f->id > 0)
+        int64_t id;
+        if (parse_i64(value, &id) && id > 0) {
+            f->id = (uint64_t)id;
             return true;
+        }
         reply_error(&c->reply, "ERR client-id should be greater than 0");
         return false;
     }
@@ -207,7 +210,7 @@ static void unblock(struct client *c, bool with_error)
 
 void cmd_client_unblock(struct client *c, const struct request *q)
 {
-    uint64_t id;
+    int64_t id;
     bool with_error = q->n_args == 4 && bytes_equal_nocase(q->args[3], "error");
     if (q->n_args > 4) {
         reply_subcommand_words(c, q);
@@ -217,11 +220,11 @@ void cmd_client_unblock(struct client *c, const struct request *q)
         reply_error(&c->reply, "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
         return;
     }
-    if (!parse_u64(q->args[2], &id)) {
+    if (!parse_i64(q->args[2], &id)) {
         reply_not_integer(&c->reply);
         return;
     }
-    struct client *other = client_find(c->server, id);
+    struct client *other = id > 0 ? client_find(c->server, (uint64_t)id) : NULL;
     bool waits = other && (other->blocked == BLOCK_GEN || other->blocked == BLOCK_READ);
     if (waits)
         unblock(other, with_error);
