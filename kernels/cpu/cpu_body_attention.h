@@ -10,7 +10,7 @@
  * of an odd last pair only the low half of V. */
 
 struct attend_scratch {
-    float q[CPU_MAX_HEAD * CPU_TILE];                          /* [D/2][2][R], or packed pairs */
+    float q[CPU_TILE][CPU_MAX_HEAD]; /* as floats, or packed pairs in the first half of a row */
     float s[CPU_TILE][CPU_SPLIT] __attribute__((aligned(64))); /* scores */
     float p[CPU_TILE][CPU_SPLIT]
         __attribute__((aligned(64))); /* probabilities; packed: half of it */
@@ -18,18 +18,13 @@ struct attend_scratch {
 
 AI void spread_queries(const int R, const struct cpu_attend *a, float *out)
 {
-    for (int32_t p = 0; p < a->head_dim / 2; p++) {
-        for (int r = 0; r < R; r++) {
-            uint32_t pair;
-            memcpy(&pair, a->q[r] + 2 * p, 4);
-            if (BF16_NATIVE) {
-                memcpy(out + p * R + r, &pair, 4);
-                continue;
-            }
-            uint32_t halves[2] = {pair << 16, pair & 0xffff0000u};
-            memcpy(out + p * 2 * R + r, &halves[0], 4);
-            memcpy(out + p * 2 * R + R + r, &halves[1], 4);
+    for (int r = 0; r < R; r++, out += CPU_MAX_HEAD) {
+        if (BF16_NATIVE) {
+            memcpy(out, a->q[r], sizeof(uint16_t) * (size_t)a->head_dim);
+            continue;
         }
+        for (int32_t d = 0; d < a->head_dim; d += VL)
+            vf_store(out + d, vf_bf16(a->q[r] + d));
     }
 }
 
@@ -37,7 +32,7 @@ AI void spread_queries(const int R, const struct cpu_attend *a, float *out)
 AI void score_tokens(const int R, const int C, const struct cpu_attend *a, int32_t first,
                      const float *q, float *s)
 {
-    const int step = BF16_NATIVE ? R : 2 * R, each = CPU_PAGE / VL;
+    const int step = BF16_NATIVE ? 1 : 2, each = CPU_PAGE / VL;
     const uint16_t *k[MOST_VECTORS];
     vf acc[CPU_TILE][MOST_VECTORS];
     UNROLL for (int c = 0; c < C; c++) k[c] =
@@ -47,7 +42,7 @@ AI void score_tokens(const int R, const int C, const struct cpu_attend *a, int32
         UNROLL for (int c = 0; c < C; c++) acc[r][c] = vf_set(0.f);
     }
     for (int32_t p = 0; p < a->head_dim / 2; p++)
-        pair_step(R, C, k, (size_t)p * 2 * CPU_PAGE, q + p * step, R, 1, acc, 0, true);
+        pair_step(R, C, k, (size_t)p * 2 * CPU_PAGE, q + p * step, 1, CPU_MAX_HEAD, acc, 0, true);
     UNROLL for (int r = 0; r < R; r++)
     {
         UNROLL for (int c = 0; c < C; c++)
@@ -55,13 +50,28 @@ AI void score_tokens(const int R, const int C, const struct cpu_attend *a, int32
     }
 }
 
-/* Scores -> probabilities of one row; n of `padded` tokens count (padded: whole pages). */
-AI void soften(const float *s, float *p, int32_t n, int32_t padded, float c, float *m, float *l)
+/* The maximum of n scores; those up to `padded`, whole pages, become -Inf: probability +0. */
+AI float hide_and_max(float *s, int32_t n, int32_t padded)
 {
-    vf low = vf_set(-INFINITY), top = low, lanes[LANE_VECTORS];
-    for (int32_t t = 0; t < n; t += VL)
-        top = vf_max(vf_first(vf_load(s + t), n - t, low), top);
-    *m = vf_hmax(top);
+    vf low = vf_set(-INFINITY), top[LANE_VECTORS];
+    for (int32_t t = n / VL * VL; t < padded; t += VL)
+        vf_store(s + t, vf_first(vf_load(s + t), n - t, low));
+    for (int v = 0; v < LANE_VECTORS; v++)
+        top[v] = low;
+    for (int32_t t = 0; t < padded; t += 16) {
+        UNROLL for (int v = 0; v < LANE_VECTORS; v++) top[v] =
+            vf_max(vf_load(s + t + v * VL), top[v]);
+    }
+    for (int v = 1; v < LANE_VECTORS; v++)
+        top[0] = vf_max(top[v], top[0]);
+    return vf_hmax(top[0]);
+}
+
+/* Scores -> probabilities of one row; n of `padded` tokens count (padded: whole pages). */
+AI void soften(float *s, float *p, int32_t n, int32_t padded, float c, float *m, float *l)
+{
+    vf lanes[LANE_VECTORS];
+    *m = hide_and_max(s, n, padded);
     vf vm = vf_set(*m), vc = vf_set(c);
     for (int v = 0; v < LANE_VECTORS; v++)
         lanes[v] = vf_set(0.f);
@@ -69,8 +79,7 @@ AI void soften(const float *s, float *p, int32_t n, int32_t padded, float c, flo
         UNROLL for (int v = 0; v < LANE_VECTORS; v++)
         {
             int32_t at = t + v * VL;
-            vf e = vf_exp2(vf_mul(vf_sub(vf_load(s + at), vm), vc));
-            e = bf16_value(vf_first(e, n - at, vf_set(0.f)));
+            vf e = bf16_value(vf_exp2(vf_mul(vf_sub(vf_load(s + at), vm), vc)));
             lanes[v] = vf_add(lanes[v], e);
             if (BF16_NATIVE)
                 vi_store_high((uint16_t *)p + at, vi_bits(e));
@@ -78,7 +87,7 @@ AI void soften(const float *s, float *p, int32_t n, int32_t padded, float c, flo
                 vf_store(p + at, e);
         }
     }
-    *l = lane_tree(lanes);
+    *l = vf_tree(lanes);
 }
 
 /* O [R][C vectors from dimension `at`] over the first n tokens. */
@@ -114,13 +123,13 @@ AI void attend_rows(const int R, struct cpu_attend *a)
     struct attend_scratch scratch;
     int32_t most = a->n[R - 1], n_pages = (most + CPU_PAGE - 1) / CPU_PAGE, i = 0;
     int32_t n_vectors = n_pages * (CPU_PAGE / VL), n_dims = a->head_dim / VL;
-    spread_queries(R, a, scratch.q);
+    spread_queries(R, a, scratch.q[0]);
     for (; i + C <= n_vectors; i += C)
-        score_tokens(R, C, a, i, scratch.q, scratch.s[0]);
+        score_tokens(R, C, a, i, scratch.q[0], scratch.s[0]);
     for (; C > 2 && i + 2 <= n_vectors; i += 2)
-        score_tokens(R, 2, a, i, scratch.q, scratch.s[0]);
+        score_tokens(R, 2, a, i, scratch.q[0], scratch.s[0]);
     for (; i < n_vectors; i++)
-        score_tokens(R, 1, a, i, scratch.q, scratch.s[0]);
+        score_tokens(R, 1, a, i, scratch.q[0], scratch.s[0]);
     for (int r = 0; r < R; r++)
         soften(scratch.s[r], scratch.p[r], a->n[r], n_pages * CPU_PAGE, a->c, &a->m[r], &a->l[r]);
     for (i = 0; i + C <= n_dims; i += C)

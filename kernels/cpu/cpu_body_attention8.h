@@ -91,19 +91,16 @@ AI void weigh(struct cpu_attend *a, struct attend8_scratch *scratch, int r, int3
 {
     float *s = scratch->s[r];
     int32_t n = a->n[r];
-    vf low = vf_set(-INFINITY), zero = vf_set(0.f), top = low, lanes[LANE_VECTORS];
-    for (int32_t t = 0; t < n; t += VL)
-        top = vf_max(vf_first(vf_load(s + t), n - t, low), top);
-    a->m[r] = vf_hmax(top);
-    vf vm = vf_set(a->m[r]), vc = vf_set(a->c);
-    top = zero;
+    a->m[r] = hide_and_max(s, n, padded);
+    vf vm = vf_set(a->m[r]), vc = vf_set(a->c), zero = vf_set(0.f), top = zero;
+    vf lanes[LANE_VECTORS];
     for (int v = 0; v < LANE_VECTORS; v++)
         lanes[v] = zero;
     for (int32_t t = 0; t < padded; t += 16) {
         UNROLL for (int v = 0; v < LANE_VECTORS; v++)
         {
             int32_t at = t + v * VL;
-            vf p = vf_first(vf_exp2(vf_mul(vf_sub(vf_load(s + at), vm), vc)), n - at, zero);
+            vf p = vf_exp2(vf_mul(vf_sub(vf_load(s + at), vm), vc));
             vf scale = vf_bf16(value_scales(a, t / CPU_PAGE) + v * VL);
             vf w = vf_first(vf_mul(p, scale), n - at, zero);
             lanes[v] = vf_add(lanes[v], p);
@@ -111,7 +108,7 @@ AI void weigh(struct cpu_attend *a, struct attend8_scratch *scratch, int r, int3
             vf_store(s + at, w);
         }
     }
-    a->l[r] = lane_tree(lanes);
+    a->l[r] = vf_tree(lanes);
     float most = vf_hmax(top);
     bool none = !(most >= 0x1p-100f); /* values as good as zero: the inverse would overflow */
     scratch->step[r] = none ? 0.f : most / 32767.f;

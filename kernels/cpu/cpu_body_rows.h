@@ -10,11 +10,11 @@ enum {
     SCAN_CHUNK = 1024, /* 64 floats a lane, then doubles: the error stays near one rounding */
 };
 
-/* 2^x, about 1 ulp. x below -126 gives +0 and so does NaN; x above 127 counts as 127. */
+/* 2^x for x up to 127, about 1 ulp. x below -126 gives +0 and so does NaN. */
 AI vf vf_exp2(vf x)
 {
     vf bound = vf_set(-126.f);
-    vf y = vf_min(vf_max(x, bound), vf_set(127.f));
+    vf y = vf_max(x, bound);
     vi n = vi_from(y);
     vf f = vf_sub(y, vf_from(n)); /* -0.5 .. 0.5, exact; the series of 2^f: ln(2)^k / k! */
     vf p = vf_fma(vf_set(1.5403530e-4f), f, vf_set(1.3333558e-3f));
@@ -25,18 +25,6 @@ AI vf vf_exp2(vf x)
     p = vf_fma(p, f, vf_set(1.f));
     vf power = vf_bits(vi_shl(vi_add(n, vi_set(127)), 23));
     return vf_keep_ge(x, bound, vf_mul(p, power));
-}
-
-AI float lane_tree(const vf lanes[LANE_VECTORS])
-{
-    float l[16];
-    for (int i = 0; i < LANE_VECTORS; i++)
-        vf_store(l + i * VL, lanes[i]);
-    for (int half = 8; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++)
-            l[i] = l[i] + l[i + half];
-    }
-    return l[0];
 }
 
 /* Nearest bf16, ties to even, in the high half of each word; the low half is garbage. */
@@ -141,7 +129,7 @@ static void norm(float *x, const float *delta, const float *w, float eps, int32_
             lanes[v] = vf_fma(a, a, lanes[v]);
         }
     }
-    float mean = lane_tree(lanes) / (float)c;
+    float mean = vf_tree(lanes) / (float)c;
     vf scale = vf_set(1.f / sqrtf(mean + eps));
     for (int32_t i = 0; i < c; i += VL)
         vf_store(out + i, vf_mul(vf_mul(vf_load(x + i), scale), vf_load(w + i)));
@@ -149,12 +137,13 @@ static void norm(float *x, const float *delta, const float *w, float eps, int32_
 
 static void swiglu(const float *gate_up, int32_t f, float *out)
 {
-    vf minus_log2e = vf_set(-1.44269504f);
+    vf minus_log2e = vf_set(-1.44269504f), most = vf_set(127.f);
     for (int32_t i = 0; i < f; i += 16, gate_up += 32) {
         UNROLL for (int v = 0; v < LANE_VECTORS; v++)
         {
             vf gate = vf_load(gate_up + v * VL), up = vf_load(gate_up + 16 + v * VL);
-            vf one_plus = vf_add(vf_exp2(vf_mul(gate, minus_log2e)), vf_set(1.f));
+            vf x = vf_min(most, vf_mul(gate, minus_log2e)); /* a NaN stays one */
+            vf one_plus = vf_add(vf_exp2(x), vf_set(1.f));
             vf_store(out + i + v * VL, vf_mul(vf_div(gate, one_plus), up));
         }
     }
@@ -192,7 +181,7 @@ AI float sum_exp_chunk(const float *x, int32_t n, float m, float high, float low
             lanes[v] = vf_add(lanes[v], p);
         }
     }
-    return lane_tree(lanes);
+    return vf_tree(lanes);
 }
 
 static double scan_sum_exp(const float *x, int32_t n, float m, double scale)

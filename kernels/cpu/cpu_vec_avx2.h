@@ -136,6 +136,13 @@ AI int32_t vi_hsum(vi a)
     h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
 }
+AI float vf_tree(const vf lanes[16 / VL])
+{
+    vf a = _mm256_add_ps(lanes[0], lanes[1]);
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
 AI void vi_store_high(uint16_t *p, vi a)
 {
     vi high = _mm256_srli_epi32(a, 16);

@@ -117,6 +117,13 @@ AI int32_t vi_hsum(vi a)
 {
     return _mm512_reduce_add_epi32(a);
 }
+AI float vf_tree(const vf lanes[16 / VL])
+{
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(*lanes), _mm512_extractf32x8_ps(*lanes, 1));
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
 AI void vi_store_high(uint16_t *p, vi a)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(a, 16)));

@@ -224,6 +224,17 @@ AI int32_t vi_hsum(vi a)
 {
     return a;
 }
+/* The sum of 16 lanes: each of the first half plus its fellow of the second, and so on. */
+AI float vf_tree(const vf lanes[16 / VL])
+{
+    float l[16];
+    memcpy(l, lanes, sizeof l);
+    for (int half = 8; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++)
+            l[i] = l[i] + l[i + half];
+    }
+    return l[0];
+}
 /* The high halves of the words. */
 AI void vi_store_high(uint16_t *p, vi a)
 {
