@@ -12,6 +12,9 @@
 
 enum mem_tag { MEM_OTHER, MEM_CLIENT, MEM_KEY, MEM_MODEL, MEM_CACHE, MEM_ENGINE, MEM_N_TAGS };
 
+/* At start, before there are threads: no call of free or malloc may take milliseconds. */
+void mem_tame_allocator(void);
+
 void *xmalloc(size_t size_bytes);
 void *xcalloc(size_t n, size_t size_bytes);               /* zeroed; the product is checked */
 void *xrealloc(void *p, size_t size_bytes);

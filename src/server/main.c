@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/mem.h"
 #include "runner/rank.h"
 #include "server/config.h"
 #include "server/server.h"
@@ -64,6 +65,7 @@ int main(int argc, char **argv)
     struct config config;
     struct config_command command;
     struct err err;
+    mem_tame_allocator();
     config_default(&config);
     if (config_read_args(&config, argc, argv, &command, &err) < 0)
         return fail(&config, &err);
