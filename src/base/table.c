@@ -38,6 +38,7 @@ struct table {
     struct buckets now, old; /* old.n != 0 while growing */
     size_t moved;            /* buckets of old that are empty for good */
     size_t count, bytes;
+    size_t n_freed; /* buckets of both arrays that table_free_slice has emptied */
 };
 
 /* The process' seed: an attacker must not be able to choose colliding keys. */
@@ -89,6 +90,25 @@ void table_free(struct table *t, void (*free_value)(void *value))
     free_buckets(&t->now, free_value);
     free_buckets(&t->old, free_value);
     xfree(t);
+}
+
+bool table_free_slice(struct table *t, int max, void (*free_value)(void *value))
+{
+    for (; t->n_freed < t->now.n + t->old.n; t->n_freed++) {
+        size_t i = t->n_freed;
+        struct entry **head = i < t->now.n ? &t->now.heads[i] : &t->old.heads[i - t->now.n];
+        for (struct entry *e; (e = *head) != NULL && max > 0; max--) {
+            *head = e->next;
+            free_value(e->value);
+            xfree(e);
+        }
+        if (*head || max-- <= 0)
+            return false;
+    }
+    xfree(t->now.heads);
+    xfree(t->old.heads);
+    xfree(t);
+    return true;
 }
 
 size_t table_count(const struct table *t)
@@ -238,12 +258,13 @@ bool table_next(const struct table *t, size_t *at, struct bytes *key, void **val
     return false;
 }
 
+/* Neighbours change places, then pairs, then fours; then the bytes. Twice a bucket of a scan. */
 static uint64_t reverse_bits(uint64_t x)
 {
-    uint64_t r = 0;
-    for (int i = 0; i < 64; i++, x >>= 1)
-        r = r << 1 | (x & 1);
-    return r;
+    x = (x >> 1 & 0x5555555555555555) | (x & 0x5555555555555555) << 1;
+    x = (x >> 2 & 0x3333333333333333) | (x & 0x3333333333333333) << 2;
+    x = (x >> 4 & 0x0f0f0f0f0f0f0f0f) | (x & 0x0f0f0f0f0f0f0f0f) << 4;
+    return __builtin_bswap64(x);
 }
 
 /* The next cursor for masks of n buckets: the bits above the mask are set, so that adding 1 to the

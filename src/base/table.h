@@ -16,6 +16,9 @@ struct table;
 
 struct table *table_new(void);
 void table_free(struct table *t, void (*free_value)(void *value));
+/* Frees a part of it, with at most max entries and empty places looked at; true: it is gone. From the
+ * first call on only this may be called. */
+bool table_free_slice(struct table *t, int max, void (*free_value)(void *value));
 size_t table_count(const struct table *t);
 size_t table_bytes(const struct table *t);
 void *table_get(const struct table *t, struct bytes key);          /* NULL when absent */

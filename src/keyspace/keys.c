@@ -18,12 +18,14 @@
 #include "keyspace/guard.h"
 #include "keyspace/retry.h"
 
-#define TURN_US 150       /* of replies a turn: with all else in it under 1 ms */
-#define TIMERS_A_TURN 64  /* an expired key with readers costs a few microseconds each */
-#define FREE_ENTRIES 1000 /* entries given back at once; about 0.1 ms */
-#define FREE_KEYS 200     /* keys of a flushed database given back at once */
-#define TABLE_PLACE 64    /* bytes of a key's place in the hash table, about */
-#define RANDOM_TRIES 64   /* draws until a key that has not expired */
+#define TURN_US 150      /* of replies a turn: with all else in it under 1 ms */
+#define TIMERS_A_TURN 64 /* an expired key with readers costs a few microseconds each */
+#define GARBAGE_US 150   /* of giving memory back a turn */
+#define FREE_ENTRIES 100 /* entries given back at once, inside a command too; 0.01 to 0.1 ms */
+#define FREE_KEYS 20     /* keys of a flushed database given back at once */
+#define FREE_PARTS 10     /* of these a turn at most, whatever the clock says */
+#define TABLE_PLACE 64 /* bytes of a key's place in the hash table, about */
+#define RANDOM_TRIES 64 /* draws until a key that has not expired */
 
 struct keyspace_config keyspace_config_default(void)
 {
@@ -279,18 +281,17 @@ void keys_flush(struct keyspace *ks, int32_t db)
             flush_database(ks, i);
 }
 
+static void free_flushed(void *value)
+{
+    removed_remember(value);
+    key_free(value);
+}
+
 /* True when it is gone. */
 static bool database_free_slice(struct database *db, int max)
 {
-    struct bytes name;
-    void *value;
-    while (table_next(db->keys, &db->sweep_at, &name, &value)) {
-        removed_remember(value);
-        key_free(value);
-        if (--max == 0)
-            return false;
-    }
-    table_free(db->keys, NULL);
+    if (!table_free_slice(db->keys, max, free_flushed))
+        return false;
     xfree(db);
     return true;
 }
@@ -457,7 +458,10 @@ bool keyspace_turn(struct keyspace *ks)
     int64_t until_us = clock_mono_us() + TURN_US;
     bool more = waiters_serve_ready(ks, until_us);
     more |= watch_serve_ready(ks, until_us);
-    (void)keyspace_collect_garbage(ks);
+    until_us = clock_mono_us() + GARBAGE_US;
+    for (int i = 0; i < FREE_PARTS && keyspace_collect_garbage(ks); i++)
+        if (clock_mono_us() >= until_us)
+            break;
     return more || ks->n_garbage > 0 || ks->n_flushed > 0 || n >= TIMERS_A_TURN;
 }
 

@@ -27,7 +27,6 @@ struct database {
     struct table *keys; /* name -> struct key, owns */
     size_t n_unborn;
     size_t n_expiring;
-    size_t sweep_at; /* is_flushed: how far freeing has come */
 };
 
 struct watch {

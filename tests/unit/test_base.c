@@ -220,6 +220,37 @@ static void key_of(char out[16], int i)
     snprintf(out, 16, "key:%d", i);
 }
 
+static int n_values_freed;
+
+static void note_freed(void *value)
+{
+    (*(int *)value)++;
+    n_values_freed++;
+}
+
+static void test_table_is_freed_in_slices_while_it_grows_too(void **state)
+{
+    (void)state;
+    enum { MOST = 300, MAX = 7 };
+    for (int n = 0; n <= MOST; n += 13) {
+        static int values[MOST];
+        struct table *t = table_new();
+        char name[16];
+        n_values_freed = 0;
+        memset(values, 0, sizeof values);
+        for (int i = 0; i < n; i++) {
+            snprintf(name, sizeof name, "key%d", i);
+            table_put(t, bytes_from(name), &values[i]);
+        }
+        for (int before = 0, is_gone = 0; !is_gone; before = n_values_freed) {
+            is_gone = table_free_slice(t, MAX, note_freed);
+            assert_true(n_values_freed - before <= MAX);
+        }
+        for (int i = 0; i < n; i++)
+            assert_int_equal(values[i], 1);
+    }
+}
+
 static void test_table_finds_what_was_put_and_not_what_was_removed(void **state)
 {
     struct table *t = table_new();
@@ -627,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_escaped_bytes_are_read_back),
         cmocka_unit_test(test_a_glob_of_many_stars_takes_no_exponential_time),
         cmocka_unit_test(test_table_finds_what_was_put_and_not_what_was_removed),
+        cmocka_unit_test(test_table_is_freed_in_slices_while_it_grows_too),
         cmocka_unit_test(test_a_scan_across_growth_misses_no_key),
         cmocka_unit_test(test_options_set_print_and_name_the_limit_and_the_value),
         cmocka_unit_test(test_a_line_is_split_by_the_quoting_rules),
