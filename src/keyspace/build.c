@@ -26,10 +26,14 @@
 
 /* ---- filling and freeing, main thread ------------------------------------------------------- */
 
+/* Ids that it adds at least: those it has, or one for its text (dropped characters aside). */
+static int32_t least_ids(const struct entry *entry)
+{
+    return entry->has_ids ? entry->ids.n : entry->text.len > 0;
+}
+
 static void add_item(struct build *build, struct entry *entry, struct token_run *run, int64_t slot)
 {
-    if (entry->kind == ENTRY_OTHER)
-        return;
     build->items[build->n++] = (struct build_item){
         .entry = entry_take(entry),
         .run = run ? token_run_take(run) : NULL,
@@ -38,10 +42,25 @@ static void add_item(struct build *build, struct entry *entry, struct token_run 
     };
 }
 
+static int check_length(struct build *build, int64_t n_ids)
+{
+    if (n_ids < build->n_context)
+        return 0;
+    build->failed = true;
+    return err_set(
+        &build->err,
+        "ERR the conversation has at least %lld tokens, the context holds %d with one to "
+        "generate",
+        (long long)n_ids, build->n_context);
+}
+
+/* Looks at no more entries than the context can hold: of a million texts that it can not, the main
+ * thread and the job are spared the rest. */
 struct build *build_new(const struct keyspace_config *config, const struct stream *s, size_t n,
                         struct entry *prompt)
 {
-    struct build_item *items = try_malloc(MEM_KEY, (n + 1) * sizeof *items);
+    size_t n_items = stream_count_known(s, n) + 1;
+    struct build_item *items = try_malloc(MEM_KEY, n_items * sizeof *items);
     if (items == NULL)
         return NULL;
     struct build *build = xcalloc(1, sizeof *build);
@@ -51,9 +70,14 @@ struct build *build_new(const struct keyspace_config *config, const struct strea
     build->n_context = config->n_context;
     build->items = items;
     struct end_group met = {.n = 0};
-    for (size_t i = 0; i < n; i++)
-        if (group_goes_on(s, i, &met))
-            add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
+    int64_t least = 0;
+    for (size_t i = stream_next_known(s, 0); i < n; i = stream_next_known(s, i + 1)) {
+        if (!group_goes_on(s, i, &met))
+            continue;
+        add_item(build, stream_entry(s, i), stream_slot(s, i)->run, (int64_t)i);
+        if (check_length(build, least += least_ids(stream_entry(s, i))) < 0)
+            return build;
+    }
     if (prompt != NULL)
         add_item(build, prompt, NULL, -1);
     return build;
@@ -231,17 +255,6 @@ static int check_text(struct build *build, const struct build_item *item)
                    item->entry->text.len, build->n_context);
 }
 
-static int check_length(struct build *build)
-{
-    if (build->ids.n < build->n_context)
-        return 0;
-    build->failed = true;
-    return err_set(&build->err,
-                   "ERR the conversation has at least %d tokens, the context holds %d with one to "
-                   "generate",
-                   build->ids.n, build->n_context);
-}
-
 static int step_text(struct build *build, struct build_item *item, struct walk *walk)
 {
     if (!item->had_ids && check_text(build, item) < 0)
@@ -331,9 +344,11 @@ static void put_bos(struct build *build)
 void build_run(struct build *build)
 {
     struct walk walk = {.state = {.place = CHAT_START}};
+    if (build->failed)
+        return; /* from the start */
     for (int32_t i = 0; i < build->n; i++)
         if (steps[build->items[i].entry->kind](build, &build->items[i], &walk) < 0 ||
-            check_length(build) < 0)
+            check_length(build, build->ids.n) < 0)
             return;
     if (open_answer(build, &walk) < 0)
         return;

@@ -41,16 +41,6 @@ void conversation_set_kind(struct entry *entry, enum entry_kind kind)
     }
 }
 
-bool conversation_has_messages(const struct stream *s)
-{
-    for (size_t i = 0; i < s->n; i++) {
-        const struct entry *entry = stream_entry(s, i);
-        if (entry->kind == ENTRY_MESSAGE || (entry->kind == ENTRY_END && entry->is_chat))
-            return true;
-    }
-    return false;
-}
-
 bool conversation_is_unfinished(enum gen_finish finish)
 {
     return finish != GEN_STOP && finish != GEN_ERROR;
@@ -71,7 +61,7 @@ int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, 
         return err_set(err, "ERR the key holds nothing to go on with: GEN needs a prompt");
     const struct entry *last = stream_entry(s, (size_t)i);
     *inside = false;
-    *is_chat = conversation_has_messages(s);
+    *is_chat = stream_has_turns(s);
     if (last->kind == ENTRY_MESSAGE) {
         if (bytes_equal(last->role, BYTES("assistant")) && !last->open)
             return finished(last, err);

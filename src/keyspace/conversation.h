@@ -16,7 +16,6 @@ int conversation_kind_of(const struct bytes *fields, int32_t n_fields, enum entr
                          struct err *err);
 /* Sets kind, role and text of a new entry from its fields. */
 void conversation_set_kind(struct entry *entry, enum entry_kind kind);
-bool conversation_has_messages(const struct stream *s);
 /* May a GEN without a prompt go on here? -1 with the reason. *inside: it goes on inside an answer
  * that is not finished, else it starts one; *is_chat: the answer is a chat turn. */
 int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, struct err *err);

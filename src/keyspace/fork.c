@@ -194,17 +194,17 @@ static int branch_of_ended(struct branch *branch, int32_t number, struct err *er
 {
     const struct stream *s = branch->source->stream;
     struct end_group group;
-    size_t at = s->n;
-    while (at > 0 && stream_entry(s, at - 1)->kind != ENTRY_END)
-        at--;
-    if (at == 0)
+    int64_t last = stream_previous_known(s, s->n);
+    while (last >= 0 && stream_entry(s, (size_t)last)->kind != ENTRY_END)
+        last = stream_previous_known(s, (size_t)last);
+    if (last < 0)
         return err_set(err, "ERR BRANCH %d: the source holds no generation", number);
-    group_at(s, at - 1, &group);
+    group_at(s, (size_t)last, &group);
     for (int32_t i = 0; i < group.n; i++) {
         if (group.ends[i]->branch != number)
             continue;
         branch_at_end(branch, group.ends[i]);
-        branch->n = PLANTED(BRANCH_BEHIND) ? s->n : at;
+        branch->n = PLANTED(BRANCH_BEHIND) ? s->n : (size_t)last + 1;
         return 0;
     }
     return err_set(err,

@@ -84,7 +84,7 @@ static int plan_prompt(const struct keyspace *ks, const struct stream *s,
     bool has_role = request->role.data != NULL, inside;
     if (!request->has_prompt || (request->prompt.len == 0 && !has_role && !request->ids))
         return conversation_may_go_on(s, &inside, &intake->is_chat, err);
-    bool has_messages = conversation_has_messages(s);
+    bool has_messages = stream_has_turns(s);
     if (request->ids && has_role)
         return err_set(err, "ERR IDS and AS exclude each other: a template renders text");
     if (request->ids) {
@@ -234,7 +234,7 @@ static void tokenise(struct generation *g, bool in_multi)
 {
     struct build *build = g->build;
     struct jobs *jobs = g->ks->config.jobs;
-    bool is_long = takes_long(build);
+    bool is_long = !build->failed && takes_long(build);
     if (jobs == NULL || !is_long) {
         build_run(build);
         go(g);
@@ -451,7 +451,7 @@ struct gen_probe *gen_probe_begin(struct keyspace *ks, int32_t db, uint64_t user
 
 bool gen_probe_is_long(const struct gen_probe *probe)
 {
-    return takes_long(probe->build);
+    return !probe->build->failed && takes_long(probe->build);
 }
 
 void gen_probe_run(struct gen_probe *probe)

@@ -66,23 +66,31 @@ bool group_goes_on(const struct stream *s, size_t i, struct end_group *met)
 
 int64_t group_last_known(const struct stream *s)
 {
-    int64_t i = (int64_t)s->n - 1;
-    while (i >= 0 && stream_entry(s, (size_t)i)->kind == ENTRY_OTHER)
-        i--;
-    return i;
+    return stream_previous_known(s, s->n);
+}
+
+/* Is entry i, a known one, left aside? met: as of group_goes_on. */
+static bool is_aside(const struct stream *s, size_t i, struct stream_id group,
+                     const struct entry *chosen, struct end_group *met)
+{
+    const struct entry *entry = stream_entry(s, i);
+    if (entry->kind == ENTRY_END && stream_id_compare(entry->group, group) == 0)
+        return entry != chosen;
+    return !group_goes_on(s, i, met);
 }
 
 void group_prune(struct stream *s, struct stream_id group, const struct entry *chosen)
 {
-    bool *is_gone = xcalloc(s->n + 1, sizeof *is_gone);
+    bool *is_gone = NULL; /* most conversations have nothing to leave aside */
     struct end_group met = {.n = 0};
-    for (size_t i = 0; i < s->n; i++) {
-        const struct entry *entry = stream_entry(s, i);
-        if (entry->kind == ENTRY_END && stream_id_compare(entry->group, group) == 0)
-            is_gone[i] = entry != chosen && !PLANTED(SIBLINGS_KEPT);
-        else
-            is_gone[i] = !group_goes_on(s, i, &met);
+    for (size_t i = stream_next_known(s, 0); i < s->n; i = stream_next_known(s, i + 1)) {
+        if (!is_aside(s, i, group, chosen, &met))
+            continue;
+        if (is_gone == NULL)
+            is_gone = xcalloc(s->n, sizeof *is_gone);
+        is_gone[i] = true;
     }
-    (void)stream_drop(s, is_gone);
+    if (is_gone != NULL)
+        (void)stream_drop(s, is_gone);
     xfree(is_gone);
 }

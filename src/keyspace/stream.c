@@ -9,6 +9,11 @@
  *
  *     slots  | gone | gone | e e e e e e e | free |
  *                   head ^               ^ head + n
+ *     known                  0 1 1 0 0 1 0            a bit a slot: the model knows the entry
+ *
+ * A stream may hold a million entries that the model ignores, and GEN must not look at each: it goes
+ * from one set bit to the next, 64 slots at a time. The bits move with their slots, by whole words
+ * where many move.
  *
  * Entries are counted, never changed, and hold all their bytes in one allocation; COPY and FORK
  * take another reference to each. last_id only rises. Main thread only. */
@@ -19,9 +24,10 @@
 #include "base/mem.h"
 
 #define SLOTS_MIN 8
-#define TRIM_NODE 100     /* with "~", as Redis' default stream-node-max-entries */
-#define TRIM_AT_ONCE 1000 /* entries freed inside the command: about 0.1 ms */
-#define BYTES_SAMPLE 4096 /* entries looked at by stream_bytes: well under a millisecond */
+#define TRIM_NODE 100      /* with "~", as Redis' default stream-node-max-entries */
+#define TRIM_AT_ONCE 1000  /* entries freed inside the command: about 0.1 ms */
+#define SHRINK_SLOTS 16384 /* 256 KiB, 64 pages: unmapped in 0.02 ms */
+#define BYTES_SAMPLE 4096  /* entries looked at by stream_bytes: well under a millisecond */
 
 /* ---- ids ------------------------------------------------------------------------------------ */
 
@@ -207,6 +213,92 @@ void token_run_put(struct token_run *run)
     xfree(run);
 }
 
+/* ---- what the model knows ------------------------------------------------------------------- */
+
+static size_t n_marks(size_t n_slots)
+{
+    return n_slots / 64 + 1;
+}
+
+static void mark(struct stream *s, size_t i)
+{
+    const struct entry *entry = stream_entry(s, i);
+    struct stream_marks *m = &s->marks[(s->head + i) / 64];
+    uint64_t bit = UINT64_C(1) << (s->head + i) % 64;
+    bool is_known = entry->kind != ENTRY_OTHER;
+    bool is_turn = entry->kind == ENTRY_MESSAGE || (entry->kind == ENTRY_END && entry->is_chat);
+    m->known = is_known ? m->known | bit : m->known & ~bit;
+    m->turns = is_turn ? m->turns | bit : m->turns & ~bit;
+}
+
+/* The bit whose slot has gone leaves, those above it move down by one. */
+static uint64_t close_word(uint64_t word, uint64_t above, uint64_t stay)
+{
+    return (word & stay) | (word >> 1 & ~stay) | above << 63;
+}
+
+/* Entry i is about to be closed up. */
+static void marks_close_up(struct stream *s, size_t i)
+{
+    size_t at = s->head + i, last = (s->head + s->n - 1) / 64;
+    uint64_t stay = (UINT64_C(1) << at % 64) - 1;
+    for (size_t w = at / 64; w <= last; w++, stay = 0) {
+        struct stream_marks above = w < last ? s->marks[w + 1] : (struct stream_marks){0, 0};
+        s->marks[w].known = close_word(s->marks[w].known, above.known, stay);
+        s->marks[w].turns = close_word(s->marks[w].turns, above.turns, stay);
+    }
+}
+
+/* Bits of word w of the slots from `from` on and before `end`. */
+static uint64_t within(size_t w, size_t from, size_t end)
+{
+    uint64_t bits = UINT64_MAX;
+    if (w == from / 64)
+        bits &= UINT64_MAX << from % 64;
+    if (w == end / 64)
+        bits &= ~(UINT64_MAX << end % 64);
+    return bits;
+}
+
+size_t stream_next_known(const struct stream *s, size_t i)
+{
+    size_t from = s->head + i, end = s->head + s->n;
+    for (size_t w = from / 64; i < s->n && w <= end / 64; w++) {
+        uint64_t bits = s->marks[w].known & within(w, from, end);
+        if (bits != 0)
+            return w * 64 + (size_t)__builtin_ctzll(bits) - s->head;
+    }
+    return s->n;
+}
+
+int64_t stream_previous_known(const struct stream *s, size_t i)
+{
+    size_t from = s->head, end = s->head + i;
+    for (size_t w = end / 64 + 1; i > 0 && w > from / 64; w--) {
+        uint64_t bits = s->marks[w - 1].known & within(w - 1, from, end);
+        if (bits != 0)
+            return (int64_t)(w * 64 - 1 - (size_t)__builtin_clzll(bits) - s->head);
+    }
+    return -1;
+}
+
+size_t stream_count_known(const struct stream *s, size_t i)
+{
+    size_t from = s->head, end = s->head + i, n = 0;
+    for (size_t w = from / 64; i > 0 && w <= end / 64; w++)
+        n += (size_t)__builtin_popcountll(s->marks[w].known & within(w, from, end));
+    return n;
+}
+
+bool stream_has_turns(const struct stream *s)
+{
+    size_t from = s->head, end = s->head + s->n;
+    for (size_t w = from / 64; s->n > 0 && w <= end / 64; w++)
+        if ((s->marks[w].turns & within(w, from, end)) != 0)
+            return true;
+    return false;
+}
+
 /* ---- streams -------------------------------------------------------------------------------- */
 
 struct stream *stream_new(void)
@@ -221,16 +313,29 @@ static void slot_put(struct stream_slot *slot)
     *slot = (struct stream_slot){NULL, NULL};
 }
 
+/* The slots behind the entries go back too, a part at a time: to unmap 16 MiB takes milliseconds. */
+static void shrink(struct stream *s)
+{
+    size_t used = s->head + s->n;
+    if (s->cap - used < SHRINK_SLOTS || used == 0)
+        return;
+    struct stream_slot *slots = try_realloc(MEM_KEY, s->slots, used * sizeof *slots);
+    if (slots == NULL)
+        return; /* as it is */
+    s->slots = slots;
+    s->cap = used;
+}
+
 bool stream_free_slice(struct stream *stream, size_t max)
 {
-    for (; stream->n > 0 && max > 0; max--) {
-        slot_put(stream_slot(stream, 0));
-        stream->head++;
-        stream->n--;
-    }
-    if (stream->n > 0)
+    for (; stream->n > 0 && max > 0; max--)
+        slot_put(stream_slot(stream, --stream->n));
+    if (stream->n > 0) {
+        shrink(stream);
         return false;
+    }
     try_free(MEM_KEY, stream->slots);
+    try_free(MEM_KEY, stream->marks);
     xfree(stream);
     return true;
 }
@@ -241,22 +346,53 @@ void stream_free(struct stream *stream)
         (void)stream_free_slice(stream, SIZE_MAX); /* all of it: always done */
 }
 
+/* Room for n entries from slot `head` on, in a stream that has none. False: memory is gone. */
+static bool make_room(struct stream *s, size_t head, size_t n)
+{
+    s->head = head;
+    s->cap = head + n;
+    s->slots = try_malloc(MEM_KEY, s->cap * sizeof *s->slots);
+    s->marks = try_malloc(MEM_KEY, n_marks(s->cap) * sizeof *s->marks);
+    if (s->slots != NULL && s->marks != NULL)
+        return true;
+    try_free(MEM_KEY, s->slots);
+    try_free(MEM_KEY, s->marks);
+    s->slots = NULL;
+    s->marks = NULL;
+    s->cap = s->head = 0;
+    return false;
+}
+
+/* A stream with the counters of `s` and its entries [from, from + n), whose slots and references are
+ * still to be copied, with room for `more` behind them. The first stands in the same place of a word,
+ * so that the bits move by words. NULL: memory is gone. */
+static struct stream *like(const struct stream *s, size_t from, size_t n, size_t more)
+{
+    struct stream *new = xmemdup(s, sizeof *s);
+    size_t at = s->head + from;
+    new->slots = NULL;
+    new->marks = NULL;
+    new->head = new->cap = 0;
+    new->n = n;
+    if (n + more == 0)
+        return new;
+    if (!make_room(new, at % 64, n + more)) {
+        xfree(new);
+        return NULL;
+    }
+    if (n > 0)
+        memcpy(new->marks, s->marks + at / 64, n_marks(at % 64 + n - 1) * sizeof *new->marks);
+    return new;
+}
+
 struct stream *stream_copy(const struct stream *source, size_t n)
 {
     ASSERT(n <= source->n);
-    struct stream *copy = xmemdup(source, sizeof *source);
-    copy->head = 0;
-    copy->n = n;
-    copy->cap = n;
-    copy->slots = NULL;
-    if (n > 0 && (copy->slots = try_malloc(MEM_KEY, n * sizeof *copy->slots)) == NULL) {
-        xfree(copy);
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++) {
+    struct stream *copy = like(source, 0, n, 0);
+    for (size_t i = 0; copy != NULL && i < n; i++) {
         const struct stream_slot *slot = stream_slot(source, i);
-        copy->slots[i] = (struct stream_slot){entry_take(slot->entry),
-                                              slot->run ? token_run_take(slot->run) : NULL};
+        *stream_slot(copy, i) = (struct stream_slot){entry_take(slot->entry),
+                                                     slot->run ? token_run_take(slot->run) : NULL};
     }
     return copy;
 }
@@ -287,10 +423,12 @@ bool stream_reserve(struct stream *s, size_t more)
     if (s->cap - s->head - s->n >= more)
         return true;
     /* Sliding back only when at least half is free in front: each slot is then moved at most once
-     * for every slot that was trimmed. */
-    if (s->head >= s->n && s->head >= more) {
-        memmove(s->slots, s->slots + s->head, s->n * sizeof *s->slots);
-        s->head = 0;
+     * for every slot that was trimmed. By whole words of marks. */
+    size_t by = s->head - s->head % 64;
+    if (by > 0 && by >= s->n && by >= more) {
+        memmove(s->slots + s->head - by, s->slots + s->head, s->n * sizeof *s->slots);
+        memmove(s->marks, s->marks + by / 64, (n_marks(s->cap) - by / 64) * sizeof *s->marks);
+        s->head -= by;
         return true;
     }
     size_t cap = s->cap ? s->cap * 2 : SLOTS_MIN;
@@ -300,6 +438,10 @@ bool stream_reserve(struct stream *s, size_t more)
     if (slots == NULL)
         return false;
     s->slots = slots;
+    struct stream_marks *marks = try_realloc(MEM_KEY, s->marks, n_marks(cap) * sizeof *marks);
+    if (marks == NULL)
+        return false; /* more slots than cap says: no harm */
+    s->marks = marks;
     s->cap = cap;
     return true;
 }
@@ -309,7 +451,7 @@ void stream_append(struct stream *s, struct entry *entry)
     ASSERT(s->head + s->n < s->cap);
     ASSERT(stream_id_compare(entry->id, s->last_id) > 0);
     *stream_slot(s, s->n) = (struct stream_slot){entry, NULL};
-    s->n++;
+    mark(s, s->n++);
     s->last_id = entry->id;
     s->entries_added++;
 }
@@ -327,11 +469,13 @@ bool stream_delete(struct stream *s, struct stream_id id)
         return false;
     slot_put(stream_slot(s, (size_t)i));
     note_deleted(s, id);
-    if (i == 0)
+    if (i == 0) {
         s->head++;
-    else
+    } else {
         memmove(stream_slot(s, (size_t)i), stream_slot(s, (size_t)i + 1),
                 (s->n - (size_t)i - 1) * sizeof(struct stream_slot));
+        marks_close_up(s, (size_t)i);
+    }
     s->n--;
     return true;
 }
@@ -340,10 +484,13 @@ size_t stream_drop(struct stream *s, const bool *is_gone)
 {
     size_t at = 0;
     for (size_t i = 0; i < s->n; i++) {
-        if (is_gone[i])
+        if (is_gone[i]) {
             slot_put(stream_slot(s, i));
-        else
-            *stream_slot(s, at++) = *stream_slot(s, i);
+            continue;
+        }
+        *stream_slot(s, at) = *stream_slot(s, i);
+        if (at++ < i)
+            mark(s, at - 1);
     }
     size_t n_gone = s->n - at;
     s->n = at;
@@ -380,24 +527,28 @@ static uint64_t count_to_trim(const struct stream *s, const struct stream_trim *
     return trim->about ? n - n % TRIM_NODE : n;
 }
 
-/* The first n entries as a stream of their own. The slots that stay are copied when they are fewer;
- * NULL, and nothing has changed, when they are not, or when memory is gone. */
+/* The first n entries as a stream of their own. Copied are the slots of those that go, or of those that
+ * stay where these are fewer. NULL, and nothing has changed, when memory is gone. */
 static struct stream *split_front(struct stream *s, size_t n)
 {
-    size_t n_left = s->n - n, cap = n_left > SLOTS_MIN ? n_left : SLOTS_MIN;
-    if (n_left > n)
+    size_t n_left = s->n - n;
+    bool stay_here = n_left > n;
+    struct stream *other = like(s, stay_here ? 0 : n, stay_here ? n : n_left, SLOTS_MIN);
+    if (other == NULL)
         return NULL;
-    struct stream_slot *left = try_malloc(MEM_KEY, cap * sizeof *left);
-    if (left == NULL)
-        return NULL;
-    memcpy(left, stream_slot(s, n), n_left * sizeof *left);
-    struct stream *front = xmemdup(s, sizeof *s);
-    front->n = n;
-    s->slots = left;
-    s->head = 0;
-    s->n = n_left;
-    s->cap = cap;
-    return front;
+    if (other->n > 0)
+        memcpy(stream_slot(other, 0), stream_slot(s, stay_here ? 0 : n),
+               other->n * sizeof *other->slots);
+    if (stay_here) {
+        s->head += n;
+        s->n = n_left;
+        return other;
+    }
+    struct stream left = *other;
+    *other = *s;
+    other->n = n;
+    *s = left;
+    return other;
 }
 
 uint64_t stream_trim(struct stream *s, const struct stream_trim *trim, struct stream **trimmed)
@@ -427,5 +578,5 @@ size_t stream_bytes(const struct stream *s)
     }
     if (n_seen > 0 && n_seen < s->n)
         total = (size_t)((double)total / (double)n_seen * (double)s->n);
-    return sizeof *s + s->cap * sizeof *s->slots + total;
+    return sizeof *s + s->cap * sizeof *s->slots + (s->cap / 64) * sizeof *s->marks + total;
 }

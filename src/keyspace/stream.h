@@ -96,8 +96,15 @@ struct stream_slot {
     struct token_run *run; /* shares; NULL: not made yet, or none needed */
 };
 
+/* Of 64 slots, a bit each, the lowest for the first. */
+struct stream_marks {
+    uint64_t known; /* its entry means something to the model: any kind but OTHER */
+    uint64_t turns; /* it is a turn of a chat */
+};
+
 struct stream {
-    struct stream_slot *slots; /* [cap] owns; entries are slots[head .. head + n) in order of id */
+    struct stream_slot *slots;  /* [cap] owns; entries are slots[head .. head + n) in order of id */
+    struct stream_marks *marks; /* [cap / 64 + 1] owns; only those of the entries are valid */
     size_t head, n, cap;
     struct stream_id last_id;     /* greatest id ever given, pieces included */
     struct stream_id max_deleted; /* greatest id of an entry deleted by XDEL or XTRIM */
@@ -119,6 +126,12 @@ static inline struct entry *stream_entry(const struct stream *s, size_t i)
 {
     return s->slots[s->head + i].entry;
 }
+/* Among what the model knows: the first at index i or behind (n: none), the last before i (-1: none),
+ * how many before i, is any of them a turn of a chat. Quick however many others stand between. */
+size_t stream_next_known(const struct stream *s, size_t i);
+int64_t stream_previous_known(const struct stream *s, size_t i);
+size_t stream_count_known(const struct stream *s, size_t i);
+bool stream_has_turns(const struct stream *s);
 /* Index of the first entry with an id of at least id; n when there is none. */
 size_t stream_find(const struct stream *s, struct stream_id id);
 /* The entry with exactly this id; -1 when it is not there. */

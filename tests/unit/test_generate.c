@@ -352,6 +352,25 @@ static void test_probe_tells_tokens_and_cached_and_writes_nothing(void **state)
     fx_close_all(&fx);
 }
 
+static void
+test_of_texts_that_can_never_fit_no_more_are_looked_at_than_the_context_holds(void **state)
+{
+    struct fixture fx;
+    struct client c;
+    fx_open(&fx, "");
+    for (int i = 0; i < FX_CONTEXT + 500; i++) {
+        fx_text(&fx, "k", i % 2 ? "" : "xy");
+        fx_text(&fx, "k", "z");
+    }
+    struct stream *s = key_stream(fx_key(&fx, "k"));
+    struct build *build = build_new(keyspace_options(fx.ks), s, s->n, NULL);
+    assert_int_equal(build->n, FX_CONTEXT / 3 * 4 + 1); /* of four texts one is empty */
+    build_free(build);
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
+    expect_error(&c, "ERR the conversation has at least 4096 tokens, the context holds 4096 with");
+    fx_close_all(&fx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +392,8 @@ int main(void)
         cmocka_unit_test(test_a_default_is_lowered_to_what_fits_and_a_wish_is_refused),
         cmocka_unit_test(test_a_full_queue_is_refused_with_its_own_prefix),
         cmocka_unit_test(test_probe_tells_tokens_and_cached_and_writes_nothing),
+        cmocka_unit_test(
+            test_of_texts_that_can_never_fit_no_more_are_looked_at_than_the_context_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

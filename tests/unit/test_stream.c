@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/mem.h"
+#include "base/rng.h"
 #include "keyspace/timer.h"
 
 static struct stream_id id_of(const char *text)
@@ -222,6 +223,21 @@ static void test_a_large_trim_hands_its_entries_over(void **state)
     assert_int_equal(mem_bytes(MEM_KEY), 0);
 }
 
+static void test_of_a_large_trim_that_leaves_more_those_that_go_are_handed_over(void **state)
+{
+    struct stream *s = stream_of(3000), *trimmed;
+    struct stream_trim how = {.kind = TRIM_MAXLEN, .max_len = 1800};
+    assert_int_equal(stream_trim(s, &how, &trimmed), 1200);
+    assert_int_equal(trimmed->n, 1200);
+    expect_id(stream_entry(trimmed, 1199)->id, 1200, 0);
+    assert_int_equal(s->n, 1800);
+    expect_id(stream_entry(s, 0)->id, 1201, 0);
+    append(s, 3001, "goes on");
+    stream_free(trimmed);
+    stream_free(s);
+    assert_int_equal(mem_bytes(MEM_KEY), 0);
+}
+
 static void test_a_copy_shares_entries_and_goes_its_own_way(void **state)
 {
     struct stream *s = stream_of(3);
@@ -240,11 +256,28 @@ static void test_a_copy_shares_entries_and_goes_its_own_way(void **state)
 static void test_a_copy_without_memory_takes_no_reference(void **state)
 {
     struct stream *s = stream_of(3);
-    mem_fail_at(1, false);
-    assert_null(stream_copy(s, 3));
-    mem_fail_at(0, false);
-    assert_int_equal(stream_entry(s, 0)->refs, 1);
+    for (int i = 1; i <= 2; i++) {
+        mem_fail_at((uint64_t)i, false);
+        assert_null(stream_copy(s, 3));
+        mem_fail_at(0, false);
+        assert_int_equal(stream_entry(s, 0)->refs, 1);
+    }
     stream_free(s);
+    assert_int_equal(mem_bytes(MEM_KEY), 0);
+}
+
+static void test_room_that_is_half_there_is_none(void **state)
+{
+    struct stream *s = stream_of(8);
+    for (int i = 1; i <= 2; i++) {
+        mem_fail_at((uint64_t)i, false);
+        assert_false(stream_reserve(s, 1));
+        mem_fail_at(0, false);
+    }
+    append(s, 9, "with memory again");
+    assert_int_equal(s->n, 9);
+    stream_free(s);
+    assert_int_equal(mem_bytes(MEM_KEY), 0);
 }
 
 static void test_a_stream_is_freed_in_slices(void **state)
@@ -256,6 +289,109 @@ static void test_a_stream_is_freed_in_slices(void **state)
     assert_false(stream_free_slice(s, 10));
     assert_true(stream_free_slice(s, 10));
     assert_int_equal(mem_bytes(MEM_KEY), 0);
+}
+
+/* ---- what the model knows ------------------------------------------------------------------- */
+
+static bool is_turn(const struct entry *entry)
+{
+    return entry->kind == ENTRY_MESSAGE || (entry->kind == ENTRY_END && entry->is_chat);
+}
+
+/* Against a look at every entry. */
+static void check_known(const struct stream *s)
+{
+    size_t n_known = 0, next = s->n;
+    int64_t previous = -1;
+    bool has_turns = false;
+    for (size_t i = s->n; i > 0; i--) {
+        next = stream_entry(s, i - 1)->kind != ENTRY_OTHER ? i - 1 : next;
+        assert_int_equal(stream_next_known(s, i - 1), next);
+    }
+    assert_int_equal(stream_next_known(s, s->n), s->n);
+    for (size_t i = 0; i <= s->n; i++) {
+        assert_int_equal(stream_previous_known(s, i), previous);
+        assert_int_equal(stream_count_known(s, i), n_known);
+        if (i == s->n)
+            break;
+        bool is_known = stream_entry(s, i)->kind != ENTRY_OTHER;
+        previous = is_known ? (int64_t)i : previous;
+        n_known += is_known;
+        has_turns |= is_turn(stream_entry(s, i));
+    }
+    assert_int_equal(stream_has_turns(s), has_turns);
+}
+
+/* Kinds of runs of entries, most of them long enough to fill words of marks with one kind. */
+static void append_run(struct stream *s, struct rng *random, bool may_be_turns)
+{
+    uint64_t draw = rng_next(random);
+    static const size_t lengths[] = {1, 2, 40, 64, 200};
+    size_t n = lengths[draw % 5];
+    enum entry_kind kind = (enum entry_kind)(draw / 8 % (ENTRY_END + 1));
+    if (!may_be_turns && kind == ENTRY_MESSAGE)
+        kind = ENTRY_OTHER;
+    for (size_t i = 0; i < n; i++) {
+        struct entry *entry = entry_new((struct stream_id){s->last_id.ms + 1, 0}, NULL, 0);
+        entry->kind = kind;
+        entry->is_chat = may_be_turns && draw & 4;
+        assert_true(stream_reserve(s, 1));
+        stream_append(s, entry);
+    }
+}
+
+static void drop_some(struct stream *s, struct rng *random)
+{
+    bool *is_gone = xcalloc(s->n + 1, sizeof *is_gone);
+    uint64_t one_of = 1 + rng_next(random) % 20;
+    for (size_t i = 0; i < s->n; i++)
+        is_gone[i] = rng_next(random) % one_of == 0;
+    (void)stream_drop(s, is_gone);
+    xfree(is_gone);
+}
+
+static struct stream *change(struct stream *s, struct rng *random)
+{
+    struct stream *other;
+    struct stream_trim how = {.kind = TRIM_MAXLEN};
+    switch (rng_next(random) % 8) {
+    case 0:
+        if (s->n > 0)
+            assert_true(stream_delete(s, stream_entry(s, rng_next(random) % s->n)->id));
+        return s;
+    case 1:
+        drop_some(s, random);
+        return s;
+    case 2:
+        how.max_len = rng_next(random) % (s->n + 1);
+        (void)stream_trim(s, &how, &other);
+        if (other != NULL)
+            check_known(other);
+        stream_free(other);
+        return s;
+    case 3:
+        other = stream_copy(s, rng_next(random) % (s->n + 1));
+        stream_free(s);
+        return other;
+    default:
+        append_run(s, random, rng_next(random) % 2);
+        return s;
+    }
+}
+
+static void test_what_the_model_knows_is_found_after_every_change(void **state)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct rng random = rng_from(seed);
+        struct stream *s = stream_new();
+        check_known(s);
+        for (int i = 0; i < 60; i++) {
+            s = change(s, &random);
+            check_known(s);
+        }
+        stream_free(s);
+        assert_int_equal(mem_bytes(MEM_KEY), 0);
+    }
 }
 
 /* ---- timers --------------------------------------------------------------------------------- */
@@ -320,7 +456,10 @@ int main(void)
         cmocka_unit_test(test_about_trims_whole_hundreds_and_limit_bounds_it),
         cmocka_unit_test(test_a_long_trimmed_stream_does_not_grow),
         cmocka_unit_test(test_a_large_trim_hands_its_entries_over),
+        cmocka_unit_test(test_of_a_large_trim_that_leaves_more_those_that_go_are_handed_over),
         cmocka_unit_test(test_a_copy_shares_entries_and_goes_its_own_way),
+        cmocka_unit_test(test_room_that_is_half_there_is_none),
+        cmocka_unit_test(test_what_the_model_knows_is_found_after_every_change),
         cmocka_unit_test(test_a_copy_without_memory_takes_no_reference),
         cmocka_unit_test(test_a_stream_is_freed_in_slices),
         cmocka_unit_test(test_timers_fire_in_order_of_time),
