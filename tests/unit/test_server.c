@@ -23,6 +23,7 @@
 #include "server/server.h"
 
 enum { MAX_STEPS = 2000 };
+static const int64_t WALL_MS = 1700000000000; /* where the frozen clock starts */
 
 static char path[64];
 /* The seam: what socket calls do; reset by start(). */
@@ -59,6 +60,7 @@ static struct server *start(const char *const *options)
     read_max = 0;
     n_writes = fail_write_at = 0;
     log_threshold = LOG_WARNING + 1;
+    clock_freeze(WALL_MS, 1000000); /* time passes only when a test says so */
     config_default(&c);
     c.port = 0;
     assert_int_equal(
