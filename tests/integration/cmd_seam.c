@@ -2,8 +2,6 @@
  *
  *     SEAM CLOCK ms           time passes at once, for everything that looks at a clock
  *     SEAM WALL ms            an operator sets the wall clock
- *     SEAM SLOW ms            a step is launched so much later (0: at once), so that a tiny model takes
- *                             as long as a large one
  *     SEAM STEPS n            n more steps are launched, then none (-1: all): what runs stands still
  *                             where a test wants to look at it, however long the test takes to look
  *     SEAM STANDS             1 when all of these have been launched and have ended, 0 before
@@ -18,7 +16,7 @@
  *
  * An idea of memcached: its tests run a twin of the server that was built for them. This file takes the
  * place of cmd_seam_none.c, everything else is the product's. It hangs from one struct here, since the
- * server has no place for it. Main thread only. */
+ * server has no place for it. Main thread only, but for what keeps a job thread busy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,22 +34,21 @@ enum which { SEAM_READ, SEAM_WRITE, SEAM_ACCEPT, SEAM_N };
 static struct {
     int64_t calls[SEAM_N], fails_at[SEAM_N];
     struct socket_ops ops;
-    /* the real runner's, once SLOW was said */
+    /* the real runner's, once STEPS was said */
     void (*launch)(struct runner *r, const struct plan *plan);
     bool (*poll)(struct runner *r, struct runner_done *done);
-    const struct plan *waiting; /* to be launched from due_us on; NULL: none */
-    int64_t due_us, slow_us;
-    int64_t steps;   /* that may be launched; negative: all */
-    bool is_running; /* one was launched and has not ended */
-    int64_t busy;    /* job threads that read from the pipe */
-    int pipe[2];     /* opened with the first of them */
+    const struct plan *waiting; /* to be launched when it may; NULL: none */
+    int64_t steps;              /* that may be launched; negative: all */
+    bool is_running;            /* one was launched and has not ended */
+    int64_t busy;               /* job threads that read from the pipe */
+    int pipe[2];                /* opened with the first of them */
 } seam = {.steps = -1};
 
-/* ---- slow steps, and steps that wait to be let go ----------------------------------------------- */
+/* ---- steps that wait to be let go --------------------------------------------------------------- */
 
-static void launch_if_due(struct runner *r)
+static void launch_if_let(struct runner *r)
 {
-    if (!seam.waiting || seam.steps == 0 || (seam.slow_us > 0 && clock_mono_us() < seam.due_us))
+    if (!seam.waiting || seam.steps == 0)
         return;
     if (seam.steps > 0)
         seam.steps--;
@@ -62,15 +59,14 @@ static void launch_if_due(struct runner *r)
 
 static void seam_launch(struct runner *r, const struct plan *plan)
 {
-    seam.due_us = clock_mono_us() + seam.slow_us;
     seam.waiting = plan;
-    launch_if_due(r);
+    launch_if_let(r);
 }
 
-/* Every command makes the loop ask, and its tick does, ten times a second. */
+/* Every command makes the loop ask, SEAM STEPS too. */
 static bool seam_poll(struct runner *r, struct runner_done *done)
 {
-    launch_if_due(r);
+    launch_if_let(r);
     if (seam.waiting || !seam.poll(r, done))
         return false;
     seam.is_running = false;
@@ -130,15 +126,6 @@ static void run_memory(struct client *c, const struct request *q)
         return;
     reply_ok(&c->reply);
     mem_fail_at((uint64_t)n, false);
-}
-
-static void run_slow(struct client *c, const struct request *q)
-{
-    int64_t ms;
-    if (!number(c, q->args[2], &ms) || !take_runner(c))
-        return;
-    seam.slow_us = ms * 1000;
-    reply_ok(&c->reply);
 }
 
 static void run_steps(struct client *c, const struct request *q)
@@ -271,8 +258,6 @@ static const struct command subcommands[] = {
      .complexity = "O(1)", .summary = "Keeps job threads busy.", .syntax = "n:integer", .run = run_jobs},
     {.name = "memory", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes an allocation fail.", .syntax = "n:integer", .run = run_memory},
-    {.name = "slow", .arity = 3, .flags = FLAGS, .group = "server", .since = "0.1.0",
-     .complexity = "O(1)", .summary = "Launches steps later.", .syntax = "milliseconds:integer", .run = run_slow},
     {.name = "socket", .arity = 4, .flags = FLAGS, .group = "server", .since = "0.1.0",
      .complexity = "O(1)", .summary = "Makes a socket call fail.", .syntax = "which n:integer", .run = run_socket},
     {.name = "stands", .arity = 2, .flags = FLAGS, .group = "server", .since = "0.1.0",
