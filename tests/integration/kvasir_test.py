@@ -112,6 +112,11 @@ class Client:
     def send_raw(self, data):
         self.socket.sendall(data)
 
+    def send_as_much(self, data):
+        """What the server takes of it before it closes the connection."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.send_raw(data)
+
     def send(self, *args):
         self.send_raw(self.encode(*args))
 

@@ -89,7 +89,7 @@ def _():
         before = number(other, "used_memory_rss")
         for n in (512 << 20, 2**31 + 1):
             with server.connect() as c:
-                c.send_raw(b"*3\r\n$3\r\nGEN\r\n$1\r\nk\r\n$%d\r\n" % n + b"\n" * 65536)
+                c.send_as_much(b"*3\r\n$3\r\nGEN\r\n$1\r\nk\r\n$%d\r\n" % n + b"\n" * 65536)
                 error = c.receive(False)
                 assert isinstance(error, ReplyError) and "Protocol error: invalid bulk length" in str(error)
                 assert c.closed()

@@ -277,12 +277,7 @@ def _():
     with Server({"client-query-buffer-limit": "1mb"}, tcp=False) as server, server.connect() as c:
         reader = server.connect()
         reader.send("XREAD", "BLOCK", 0, "STREAMS", "x", "$")
-        def flood():
-            try:
-                reader.send_raw(b"x" * (8 << 20))
-            except OSError:
-                pass
-        sender = threading.Thread(target=flood)
+        sender = threading.Thread(target=lambda: reader.send_as_much(b"x" * (8 << 20)))
         sender.start()
         wait_until(lambda: int(c.info("clients")["client_recent_max_input_buffer"]) >= 1 << 20, "parked")
         reader.socket.shutdown(socket.SHUT_RDWR)

@@ -110,7 +110,7 @@ def _():
 def _():
     with small_stack_server() as server, server.connect() as c:
         with server.connect() as d:
-            d.send_raw(b"*1\r\n" * 100_000)
+            d.send_as_much(b"*1\r\n" * 100_000)
             assert str(d.receive(False)) == "ERR Protocol error: expected '$', got '*'"
         is_fine(c)
 
