@@ -37,8 +37,11 @@ static const struct memory_case memory_cases[] = {
      {NULL, NULL, NULL, NULL}},
 };
 
+/* Of each policy, and of paged with preemption by swap. */
+enum { N_RESULTS = SIM_N_POLICIES + 1 };
+
 static int run_all(const struct sim_options *o, const struct memory_case *c,
-                   struct sim_result results[SIM_N_POLICIES], struct err *err)
+                   struct sim_result results[N_RESULTS], struct err *err)
 {
     struct sim_setup setup = sim_setup_of("opt-13b");
     struct sim_load load = sim_load_draw(sim_workload_find(c->workload), c->rate,
@@ -47,6 +50,9 @@ static int run_all(const struct sim_options *o, const struct memory_case *c,
 
     for (int k = 0; k < SIM_N_POLICIES && rc == 0; k++)
         rc = sim_run(sim_policies[k], &setup, &load, &results[k], err);
+    setup.swap = true;
+    if (rc == 0 && c->e1)
+        rc = sim_run(&sim_paged, &setup, &load, &results[SIM_N_POLICIES], err);
     printf("\n%s: %d requests, mean %.0f in, %.0f out\n", c->title, load.n,
            sim_load_mean(&load, false), sim_load_mean(&load, true));
     sim_load_free(&load);
@@ -60,13 +66,16 @@ static int print_shares(const struct sim_options *o, const struct memory_case *c
 
     sim_table_begin(&t, c->e1, "E1  useful share of the K/V memory of OPT-13B, and the rest, %",
                     "policy\tuseful\trunning\tcached\treserved\tinternal\texternal\t"
-                    "paper: tokens / reserved / internal / external");
-    for (int k = 0; k < SIM_N_POLICIES; k++) {
+                    "preempted\tpaper: tokens / reserved / internal / external");
+    for (int k = 0; k < N_RESULTS; k++) {
         const double *s = results[k].shares;
-        sim_table_row(&t, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%s", sim_policies[k]->name,
+        bool is_swap = k == SIM_N_POLICIES;
+        sim_table_row(&t, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%lld\t%s",
+                      is_swap ? "paged, swap" : sim_policies[k]->name,
                       100 * (s[SHARE_RUNNING] + s[SHARE_CACHED]), 100 * s[SHARE_RUNNING],
                       100 * s[SHARE_CACHED], 100 * s[SHARE_RESERVED], 100 * s[SHARE_INTERNAL],
-                      100 * s[SHARE_EXTERNAL], c->shares[k]);
+                      100 * s[SHARE_EXTERNAL], (long long)results[k].totals.preemptions,
+                      is_swap ? "-" : c->shares[k]);
     }
     sim_table_note(&t,
                    "useful: holds a token's K/V that a request uses (running) or that a new one "
@@ -74,9 +83,9 @@ static int print_shares(const struct sim_options *o, const struct memory_case *c
                    "paper's system has none)");
     sim_table_note(&t,
                    "running with paged is below the paper's 96.3, since admission leaves two "
-                   "free blocks to each running request; they hold what is cached. With one "
-                   "(preemption by swap) it is 91.4 at seed 1, with none 97.0, at 505 and 3,074 "
-                   "preemptions instead of 169");
+                   "free blocks to each running request, one with preemption by swap; they hold "
+                   "what is cached. Fewer preempt more: a build without (RESERVE in sched.c) had "
+                   "97.0 running at seed 1 and preempted 3,074 times");
     return sim_table_end(&t, o->folder, err);
 }
 
@@ -106,7 +115,7 @@ int sim_memory(const struct sim_options *o, struct err *err)
 {
     for (size_t i = 0; i < sizeof memory_cases / sizeof *memory_cases; i++) {
         const struct memory_case *c = &memory_cases[i];
-        struct sim_result results[SIM_N_POLICIES];
+        struct sim_result results[N_RESULTS];
         if (run_all(o, c, results, err) || (c->e1 && print_shares(o, c, results, err)) ||
             print_batches(o, c, results, err))
             return -1;
@@ -189,9 +198,9 @@ int sim_prefixes(const struct sim_options *o, struct err *err)
         sim_table_row(&t, "%d tokens\t%.2f\t%.2f\t%.2f",
                       sim_workload_find(prefix_curves[i].workload)->n_shared,
                       rates[i][1] / rates[i][0], rates[i][2] / rates[i][0], paper[i]);
-    sim_table_note(&t,
-                   "lengths of the sentences are assumed (30 in, 35 out). With 341 tokens shared "
-                   "it is the host's time a sequence that binds: without it, 3.80 at seed 1");
+    sim_table_note(
+        &t, "lengths of the sentences are assumed (30 in, 35 out). With 341 tokens shared "
+            "it is the host's time a sequence that binds: a build without had 3.75 at seed 1");
     return sim_table_end(&t, o->folder, err);
 }
 
