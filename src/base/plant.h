@@ -113,6 +113,14 @@
     X(BEAM_EARLY, "a beam ends as soon as its answers are there")                                 \
     X(BEAM_SUMS, "a beam that changes its place keeps the sum of that place")                     \
     X(BEAM_CUT, "a beam that is cancelled forgets what has not ended")                            \
+    X(EVICT_NEWEST, "the block that was used last is evicted")                                    \
+    X(EVICT_FIRST_IN, "being found again is no use: blocks go in the order of their first")       \
+    X(EVICT_LOWEST, "blocks are evicted by their numbers")                                        \
+    X(EVICT_ANY_LEAF, "the second of the heap goes, not the first")                               \
+    X(LEAF_USED, "a block whose last child went counts as used then")                             \
+    X(COPY_UNUSED, "being copied from is no use")                                                 \
+    X(RELEASE_HEAD, "release lets the first block go first")                                      \
+    X(COVER_UNUSED, "a block that covers what another would publish has not been used by that")   \
     X(ATTACH_ANY, "any GEN attaches to the one that runs")                                        \
     X(DELIVER_NEVER, "an undelivered answer is generated again")                                  \
     X(READ_UNHEARD, "an answer that was read counts as undelivered")                              \
@@ -154,7 +162,10 @@
     X(RESUME_RENAMED, "the ends of a group that was resumed are another group")                   \
     X(STARTS_PACKED, "branches that are resumed go on from each other's ids")                     \
     X(LINES_LOST, "a resumed answer tells log-probabilities of its new ids only")                 \
-    X(PROMPT_EACH, "every branch tells the log-probabilities of the prompt")
+    X(PROMPT_EACH, "every branch tells the log-probabilities of the prompt")                      \
+    X(GONE_KEPT, "blocks of a deleted conversation keep their place in the order")                \
+    X(GONE_SHARED, "a deleted conversation takes along what others have used")                    \
+    X(GONE_FORKED, "a deleted conversation takes along what it shares with its forks")
 /* clang-format on */
 
 enum plant {

@@ -272,7 +272,8 @@ void cache_publish(struct cache *c, struct block_table *t, const int32_t *ids)
     const int32_t *tail = ids + (int64_t)j * x->block_size;
     int32_t cover = prefix_find_cover(x, parent, tail, n, b);
     if (cover >= 0) {
-        touch(c, t, cover);
+        if (!PLANTED(COVER_UNUSED))
+            touch(c, t, cover);
         return;
     }
     prefix_drop_tails(x, parent, tail, n);
@@ -337,7 +338,7 @@ static void let_go(void *arg, int32_t block)
 {
     struct cache *c = arg;
 
-    if (c->pool.blocks[block].n_tables == 0)
+    if (c->pool.blocks[block].n_tables == 0 && !PLANTED(GONE_KEPT))
         pool_set_unwanted(&c->pool, block);
 }
 

@@ -29,6 +29,7 @@
 #include "cache/lineage.h"
 
 #include "base/mem.h"
+#include "base/plant.h"
 
 /* Forks of forks that are looked through; whoever is deeper counts as somebody else. */
 #define DEPTH_MAX 64
@@ -110,6 +111,8 @@ void lineage_fork(struct lineages *s, struct lineage **from, struct lineage **ch
 
     absorb(s, before);
     *child = lineage_new();
+    if (PLANTED(GONE_FORKED))
+        return;
     if (before->n_blocks == 0) { /* forked a moment ago, or nothing is computed yet */
         (*child)->up = before->up;
         if (before->up)
@@ -157,7 +160,7 @@ void lineage_use(struct lineages *s, struct lineage *l, int32_t block)
         return;
     for (int32_t i = 0; of && at && at != of; i++)
         at = i < DEPTH_MAX ? at->up : NULL;
-    if (of && at)
+    if (of && (at || PLANTED(GONE_SHARED)))
         return;
     unlink_block(s, block);
     if (!of && l)

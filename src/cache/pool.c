@@ -128,8 +128,10 @@ static void settle(struct pool *p, int32_t b)
         free_remove(p, b);
     else if (block->place == POOL_LEAF)
         heap_remove(p, b);
-    if (block->place == POOL_HELD)
+    if (block->place == POOL_HELD && !(PLANTED(EVICT_FIRST_IN) && block->stamp > 0))
         block->stamp = block->is_unwanted ? 0 : ++p->clock;
+    if (PLANTED(LEAF_USED) && block->place == POOL_INNER && place == POOL_LEAF)
+        block->stamp = ++p->clock;
     if (place == POOL_FREE)
         want(p, b);
     block->place = (uint8_t)place;
@@ -166,14 +168,32 @@ int32_t pool_take(struct pool *p, int32_t near)
     if (near >= 0 && near + 1 < p->n_blocks && p->blocks[near + 1].place == POOL_FREE)
         b = near + 1;
     p->blocks[b].serial++;
+    if (PLANTED(EVICT_FIRST_IN))
+        p->blocks[b].stamp = 0;
     ASSERT(p->blocks[b].n_children == 0);
     p->blocks[b].n_tables = 1;
     settle(p, b);
     return b;
 }
 
+/* Planted: another leaf than the oldest. */
+static int32_t wrong_leaf(const struct pool *p)
+{
+    int32_t best = p->heap[PLANTED(EVICT_ANY_LEAF) && p->n_leaves > 1];
+    for (int32_t i = 0; i < p->n_leaves; i++) {
+        int32_t b = p->heap[i];
+        if ((PLANTED(EVICT_NEWEST) && p->blocks[b].stamp > p->blocks[best].stamp) ||
+            (PLANTED(EVICT_LOWEST) && b < best))
+            best = b;
+    }
+    return best;
+}
+
 int32_t pool_oldest_leaf(const struct pool *p)
 {
+    if ((PLANTED(EVICT_NEWEST) || PLANTED(EVICT_LOWEST) || PLANTED(EVICT_ANY_LEAF)) &&
+        p->n_leaves > 0)
+        return wrong_leaf(p);
     return p->n_leaves > 0 ? p->heap[0] : -1;
 }
 
@@ -217,8 +237,13 @@ void pool_pin(struct pool *p, int32_t b)
 
 void pool_unpin(struct pool *p, int32_t b)
 {
+    uint64_t stamp = p->blocks[b].stamp;
     count_down(&p->blocks[b].n_pins);
     settle(p, b);
+    if (PLANTED(COPY_UNUSED) && p->blocks[b].place == POOL_LEAF) {
+        p->blocks[b].stamp = stamp;
+        heap_up(p, p->blocks[b].heap_at, b);
+    }
 }
 
 void pool_move(struct pool *p, int32_t b)

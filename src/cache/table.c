@@ -76,6 +76,11 @@ void block_table_rename(struct block_table *t, struct pool *p, int32_t j, int32_
  * evicted before the trunk that others may still find. */
 void block_table_drop_all(struct block_table *t, struct pool *p)
 {
+    for (int32_t j = 0; PLANTED(RELEASE_HEAD) && j < t->n_blocks / 2; j++) {
+        int32_t first = t->blocks[j];
+        t->blocks[j] = t->blocks[t->n_blocks - 1 - j];
+        t->blocks[t->n_blocks - 1 - j] = first;
+    }
     while (t->n_blocks > 0)
         pool_drop(p, t->blocks[--t->n_blocks]);
     t->computed = t->ahead = t->n_confirmed = 0;

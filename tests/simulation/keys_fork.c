@@ -166,6 +166,7 @@ static void adopt_child(struct keys_world *k, const struct plain_key *source, in
     struct key *key = keys_real(k, child);
     plain_remove(k, q);
     copy_entries(q, source, plan);
+    lru_fork(k->world->lru, (int32_t)(source - k->plain), child);
     if (!key || plan->n_answer == 0)
         return;
     struct stream *s = key_stream(key);

@@ -139,6 +139,7 @@ void plain_remove(struct keys_world *k, struct plain_key *p)
         end_unseen(k, p->running);
     }
     p->running = p->last = NULL;
+    lru_forget(k->world->lru, (int32_t)(p - k->plain), true);
     p->object = ++k->n_objects;
     p->exists = false;
     p->expires_us = 0;

@@ -6,7 +6,7 @@
 #include "world.h"
 
 enum {
-    KEYS_MAX = 8,
+    KEYS_MAX = WORLD_KEYS,
     KEY_BRANCHES = 8, /* of a GEN, at most */
     KEY_ENTRIES = 40, /* nothing is added to a key that holds so many */
     KEY_ENTRIES_CAP = KEY_ENTRIES + KEY_BRANCHES + 2,

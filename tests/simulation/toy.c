@@ -159,6 +159,7 @@ static void toy_launch(struct runner *r, const struct plan *plan)
     t->n_rows += (uint64_t)plan->n_rows;
     if (!t->is_late)
         compute(t);
+    t->launched(t->owner);
 }
 
 static bool toy_poll(struct runner *r, struct runner_done *done)

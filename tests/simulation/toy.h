@@ -16,6 +16,8 @@ struct toy {
     int32_t n_letters;
     uint64_t n_steps, n_rows;
     char fault[160]; /* what a plan asked for and must not; empty when all was right */
+    void (*launched)(void *owner); /* behind each launch */
+    void *owner;
     /* what the next poll does */
     bool may_finish;
     bool must_fail;

@@ -56,6 +56,11 @@ static void make_roots(struct world *w)
     }
 }
 
+static void on_launch(void *owner)
+{
+    check_lru(owner, LRU_TURN);
+}
+
 void *world_new(const struct world_config *config, const struct tokenizer *tokenizer)
 {
     struct world *w = xcalloc(1, sizeof *w);
@@ -74,6 +79,9 @@ void *world_new(const struct world_config *config, const struct tokenizer *token
     };
     info.limits.max_rows += config->max_running; /* room for a planted row too many */
     toy_init(&w->toy, &info, config->n_letters);
+    w->toy.launched = on_launch;
+    w->toy.owner = w;
+    w->lru = lru_new(config);
     struct engine_config engine = {.runner = &w->toy.runner,
                                    .tokenizer = tokenizer,
                                    .max_batch_tokens = config->budget,
@@ -101,6 +109,7 @@ void world_free(void *rig)
         group_free(w->ended[i]);
     for (int32_t i = 0; i < w->config.n_roots; i++)
         xfree(w->roots[i]);
+    lru_free(w->lru);
     xfree(w);
 }
 
@@ -228,6 +237,8 @@ static void turn(struct world *w, bool done, bool fail, bool late)
     check_note(w);
     engine_turn(w->engine);
     w->toy.may_finish = w->is_failing = false;
+    if (w->toy.n_steps == n_steps || w->has_published) /* else all is as it was at the launch */
+        check_lru(w, w->has_published ? LRU_FORK : LRU_TURN);
     check_turn(w, n_steps);
 }
 
@@ -320,6 +331,8 @@ void world_apply(void *rig, const struct op *op)
     default: /* on keys: another rig */
         break;
     }
+    if (op->kind == OP_FORK || op->kind == OP_CANCEL || op->kind == OP_CLEAR)
+        check_lru(w, op->kind == OP_FORK ? LRU_FORK : LRU_OPERATION);
     check_state(w);
 }
 

@@ -79,6 +79,9 @@ struct drains {
     int32_t worst;     /* thousandths of its bound that one of them took */
 };
 
+struct lru; /* check_lru.c */
+enum { WORLD_KEYS = 8 };
+
 struct world {
     struct world_config config;
     const struct tokenizer *tokenizer; /* borrows */
@@ -91,6 +94,8 @@ struct world {
     int32_t n_live, n_ended;
     int32_t turns_allowed; /* turns that a drain may take: grows with each submission */
     struct drains drains;
+    struct lru *lru;                         /* owns */
+    const struct gen *keys_gens[WORLD_KEYS]; /* [n_keys] borrows; what runs on each key */
     bool is_failing;                         /* the step that ends in this turn fails */
     bool has_cancelled;                      /* a callback has, in this turn */
     bool has_published;                      /* the same */
@@ -153,6 +158,21 @@ void check_admitted(struct world *w, const struct group *g, bool is_copy_given_u
 void check_queue(struct world *w);
 /* check_state.c: after every operation */
 void check_state(struct world *w);
+/* check_lru.c: behind every operation and every launch of a step */
+enum lru_look {
+    LRU_OPERATION, /* nothing was computed or taken since the look before */
+    LRU_TURN,
+    LRU_FORK, /* running sequences may have been published */
+};
+struct lru *lru_new(const struct world_config *config);
+void lru_free(struct lru *l);
+void check_lru(struct world *w, enum lru_look look);
+/* Keys: one is gone (at_once: the cache knows it already), is the child of another, has another
+ * name; what was not known at once is known now. */
+void lru_forget(struct lru *l, int32_t key, bool at_once);
+void lru_fork(struct lru *l, int32_t source, int32_t child);
+void lru_rename(struct lru *l, int32_t from, int32_t to);
+void lru_catch_up(struct lru *l);
 /* check_end.c: of every output and end */
 void check_output(struct group *g, const struct gen_output *output);
 void check_end(struct group *g, const struct gen_end *end);
