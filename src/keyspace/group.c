@@ -75,7 +75,7 @@ static bool is_aside(const struct stream *s, size_t i, struct stream_id group,
 {
     const struct entry *entry = stream_entry(s, i);
     if (entry->kind == ENTRY_END && stream_id_compare(entry->group, group) == 0)
-        return entry != chosen;
+        return entry != chosen && !PLANTED(SIBLINGS_KEPT);
     return !group_goes_on(s, i, met);
 }
 
