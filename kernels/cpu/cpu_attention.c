@@ -11,12 +11,14 @@
  * once, and the tiles are full. (A step that holds prompts as well does without.)
  *
  * Items are made once per step, in plain C, and dealt out by the tokens they read. All K and V of a
- * step are in the pool before anything attends: prefill reads its own rows back like everybody. */
+ * step are in the pool before anything attends: prefill reads its own rows back like everybody. While
+ * a thread computes a split it asks for the pages of its next one, a few lines at a time. */
 #include <string.h>
 #include <math.h>
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
 
+#define SPLIT_PAGES (CPU_SPLIT / CPU_PAGE)
 #define ITEM_ROWS 48    /* query rows of an item: 8 full tiles, states within L1 */
 #define ITEMS_EACH 4    /* items a thread should have before splits are made items */
 #define PARTIAL_ROWS 64 /* sequences at full context whose splits fit the partials */
@@ -245,26 +247,44 @@ static struct state *partial_at(const struct cpu *c, int32_t row, int32_t head, 
     return state_at(c->partials, c->shape.head_dim, i);
 }
 
-/* Page addresses of a split, as far as the item sees. */
-static void find_pages(const struct attention_job *job, const struct cpu_item *item, int32_t split,
-                       struct cpu_attend *a)
+/* A split of an item. */
+struct part {
+    const struct cpu_item *item; /* NULL: none */
+    int32_t split;
+};
+
+/* The part after this one: the item's next split, or what the next item, if there is one, begins
+ * with. */
+static struct part part_after(const struct plan *p, struct part at, const struct cpu_item *next)
 {
+    if (at.item->split < 0 && at.split < last_position(p, at.item) / CPU_SPLIT)
+        return (struct part){at.item, at.split + 1};
+    return (struct part){next, next && next->split >= 0 ? next->split : 0};
+}
+
+/* Page addresses of a part, as far as its item sees; how many. */
+static int32_t find_pages(const struct attention_job *job, struct part part, const uint8_t **pages)
+{
+    if (!part.item)
+        return 0;
     const struct cpu *c = job->c;
-    const int32_t *table = c->plan->tables + c->plan->seqs[item->seq].table_at;
-    int32_t first = split * CPU_SPLIT, last = last_position(c->plan, item);
-    for (int32_t i = 0; i < CPU_SPLIT / CPU_PAGE && first + i * CPU_PAGE <= last; i++) {
+    const int32_t *table = c->plan->tables + c->plan->seqs[part.item->seq].table_at;
+    int32_t first = part.split * CPU_SPLIT, last = last_position(c->plan, part.item), i = 0;
+    for (; i < SPLIT_PAGES && first + i * CPU_PAGE <= last; i++) {
         int32_t position = first + i * CPU_PAGE, size = c->shape.block_size;
-        a->k[i] =
-            cpu_kv_page(c, job->layer, table[position / size], item->kv_head, position % size);
-        a->v[i] = a->k[i] + c->v_at;
+        pages[i] =
+            cpu_kv_page(c, job->layer, table[position / size], part.item->kv_head, position % size);
     }
+    return i;
 }
 
 /* Query rows [i, end) of the item against a split: results to the states, or to the partials. */
-static void attend_tile(const struct attention_job *job, const struct cpu_item *item, int32_t split,
-                        int32_t i, int32_t end, struct cpu_attend *a, float *states)
+static void attend_tile(const struct attention_job *job, struct part part, int32_t i, int32_t end,
+                        struct cpu_attend *a, float *states)
 {
     const struct cpu *c = job->c;
+    const struct cpu_item *item = part.item;
+    int32_t split = part.split;
     int32_t dim = c->shape.head_dim, group = group_of(&c->shape), head[CPU_TILE];
     float fresh[CPU_TILE][CPU_MAX_HEAD];
     struct state *to[CPU_TILE];
@@ -294,27 +314,38 @@ static void attend_tile(const struct attention_job *job, const struct cpu_item *
     }
 }
 
-static void run_split(const struct attention_job *job, const struct cpu_item *item, int32_t split,
-                      float *states)
+/* All tiles of a part; each asks for a share of the pages of the part after it. */
+static void run_part(const struct attention_job *job, struct part part, struct part after,
+                     float *states)
 {
-    struct cpu_attend a = {.head_dim = job->c->shape.head_dim, .c = job->factor};
-    int32_t rows = item->n_rows * group_of(&job->c->shape);
-    find_pages(job, item, split, &a);
-    for (int32_t i = 0; i < cpu_tiles(rows); i++)
-        attend_tile(job, item, split, cpu_tile_first(rows, i), cpu_tile_first(rows, i + 1), &a,
-                    states);
+    const struct cpu *c = job->c;
+    const uint8_t *ahead[SPLIT_PAGES];
+    struct cpu_attend a = {
+        .head_dim = c->shape.head_dim, .c = job->factor, .page_bytes = c->page_bytes};
+    int32_t rows = part.item->n_rows * group_of(&c->shape), n_tiles = cpu_tiles(rows);
+    int32_t n_pages = find_pages(job, part, a.k), n_ahead = find_pages(job, after, ahead);
+    for (int32_t i = 0; i < n_pages; i++)
+        a.v[i] = a.k[i] + c->v_at;
+    for (int32_t i = 0; i < n_tiles; i++) {
+        a.ahead = ahead + n_ahead * i / n_tiles;
+        a.n_ahead = n_ahead * (i + 1) / n_tiles - n_ahead * i / n_tiles;
+        attend_tile(job, part, cpu_tile_first(rows, i), cpu_tile_first(rows, i + 1), &a, states);
+    }
 }
 
-static void run_item(const struct attention_job *job, const struct cpu_item *item, float *states)
+/* next: the thread's next item, or NULL. */
+static void run_item(const struct attention_job *job, const struct cpu_item *item,
+                     const struct cpu_item *next, float *states)
 {
     const struct cpu *c = job->c;
     int32_t dim = c->shape.head_dim, group = group_of(&c->shape);
-    if (item->split >= 0) {
-        run_split(job, item, item->split, states);
-        return;
+    struct part part = {item, item->split >= 0 ? item->split : 0}, after;
+    for (; part.item == item; part = after) {
+        after = part_after(c->plan, part, next);
+        run_part(job, part, after, states);
     }
-    for (int32_t split = 0; split <= last_position(c->plan, item) / CPU_SPLIT; split++)
-        run_split(job, item, split, states);
+    if (item->split >= 0)
+        return;
     for (int32_t i = 0; i < item->n_rows * group; i++) {
         int32_t row = item->rows[i / group], head = item->kv_head * group + i % group;
         const struct state *s = state_at(states, dim, i);
@@ -330,10 +361,13 @@ static void item_work(void *arg, int thread, int n_threads)
     const struct cpu *c = job->c;
     int64_t from = c->total_work * thread / n_threads,
             to = c->total_work * (thread + 1) / n_threads;
-    for (int32_t i = 0; i < c->n_items; i++) {
-        if (c->items[i].work_before >= from && c->items[i].work_before < to)
-            run_item(job, &c->items[i], c->threads[thread].row);
-    }
+    int32_t i = 0, end;
+    while (i < c->n_items && c->items[i].work_before < from)
+        i++;
+    for (end = i; end < c->n_items && c->items[end].work_before < to;)
+        end++;
+    for (; i < end; i++)
+        run_item(job, &c->items[i], i + 1 < end ? &c->items[i + 1] : NULL, c->threads[thread].row);
 }
 
 /* ---- rows out of the items ------------------------------------------------------------------------- */

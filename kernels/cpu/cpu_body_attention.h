@@ -28,6 +28,20 @@ AI void spread_queries(const int R, const struct cpu_attend *a, float *out)
     }
 }
 
+/* Asks for the pages of a later call, quarter by quarter, evenly over the `of` steps of this one's
+ * scores, of which `done` are done; returns how many quarters that makes. A split comes from memory
+ * when sequences decode, and waiting for it took as long as computing with it. */
+AI int32_t fetch_pages(const struct cpu_attend *a, int32_t fetched, int32_t done, int32_t of)
+{
+    const size_t quarter = a->page_bytes / 4;
+    for (; fetched < 4 * a->n_ahead * done / of; fetched++) {
+        const uint8_t *at = a->ahead[fetched / 4] + quarter * (fetched % 4);
+        for (size_t i = 0; i < quarter; i += 64)
+            __builtin_prefetch(at + i, 0, 2);
+    }
+    return fetched;
+}
+
 /* Scores of R rows against C vectors of tokens from vector number `first` on. */
 AI void score_tokens(const int R, const int C, const struct cpu_attend *a, int32_t first,
                      const float *q, float *s)
@@ -122,10 +136,12 @@ AI void attend_rows(const int R, struct cpu_attend *a)
     const int C = TILE_VECTORS(R);
     struct attend_scratch scratch;
     int32_t most = a->n[R - 1], n_pages = (most + CPU_PAGE - 1) / CPU_PAGE, i = 0;
-    int32_t n_vectors = n_pages * (CPU_PAGE / VL), n_dims = a->head_dim / VL;
+    int32_t n_vectors = n_pages * (CPU_PAGE / VL), n_dims = a->head_dim / VL, fetched = 0;
     spread_queries(R, a, scratch.q[0]);
-    for (; i + C <= n_vectors; i += C)
+    for (; i + C <= n_vectors; i += C) {
         score_tokens(R, C, a, i, scratch.q[0], scratch.s[0]);
+        fetched = fetch_pages(a, fetched, i + C, n_vectors);
+    }
     for (; C > 2 && i + 2 <= n_vectors; i += 2)
         score_tokens(R, 2, a, i, scratch.q[0], scratch.s[0]);
     for (; i < n_vectors; i++)

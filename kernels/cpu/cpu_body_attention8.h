@@ -150,10 +150,12 @@ AI void attend8_rows(const int R, struct cpu_attend *a)
     const int C = TILE8_VECTORS(R);
     struct attend8_scratch scratch;
     int32_t n_pages = (a->n[R - 1] + CPU_PAGE - 1) / CPU_PAGE, i = 0;
-    int32_t n_vectors = n_pages * (CPU_PAGE / VL), n_dims = a->head_dim / VL;
+    int32_t n_vectors = n_pages * (CPU_PAGE / VL), n_dims = a->head_dim / VL, fetched = 0;
     spread_codes(R, a, &scratch);
-    for (; i + C <= n_vectors; i += C)
+    for (; i + C <= n_vectors; i += C) {
         score_codes(R, C, a, i, &scratch);
+        fetched = fetch_pages(a, fetched, i + C, n_vectors);
+    }
     for (; i < n_vectors; i++)
         score_codes(R, 1, a, i, &scratch);
     for (int r = 0; r < R; r++)

@@ -80,8 +80,11 @@ struct cpu_attend {
     int32_t n[CPU_TILE]; /* tokens of this split that the row sees, 1..256, ascending */
     const uint8_t *k[CPU_SPLIT / CPU_PAGE]; /* pages, laid out as cpu_kv.c says */
     const uint8_t *v[CPU_SPLIT / CPU_PAGE]; /* int8: the scales of K and V follow */
-    float m[CPU_TILE], l[CPU_TILE];         /* result: maximum score, sum of probabilities */
-    float *o[CPU_TILE];                     /* result: [D] not yet divided by l */
+    const uint8_t *const *ahead; /* [n_ahead] pages that a later call reads: asked for meanwhile */
+    int32_t n_ahead;
+    size_t page_bytes;              /* K, V and scales */
+    float m[CPU_TILE], l[CPU_TILE]; /* result: maximum score, sum of probabilities */
+    float *o[CPU_TILE];             /* result: [D] not yet divided by l */
 };
 
 struct cpu_kernel {
