@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-/* The calling thread is to run as soon as it wakes, and then only briefly; its share of the CPU, its
- * policy and its niceness stay. A wish: kernels before Linux 6.12 have no such thing. */
-void thread_ask_short_slices(void);
+/* The calling thread is to run as soon as it wakes, and then only briefly: short slices and, where the
+ * process may, a higher priority; its policy stays. A wish: kernels before Linux 6.12 have no such
+ * slices. Threads that it starts later inherit both. */
+void thread_ask_to_go_first(void);
 
 /* For how long, since it began, the calling thread could have run and others had the CPUs; 0 where
  * the kernel does not tell. Reads a file of /proc. */

@@ -453,7 +453,7 @@ bool server_step(struct server *s, bool wait)
 
 int server_run(struct server *s)
 {
-    thread_ask_short_slices(); /* compute threads exist already, or come from others: not theirs */
+    thread_ask_to_go_first(); /* compute threads exist already, or come from others: not theirs */
     while (server_step(s, true))
         continue;
     if (s->n_clients > 0 && s->state == SERVER_STOPPING)

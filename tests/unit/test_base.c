@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -591,15 +592,44 @@ static struct sched_attr own_attributes(void)
     return a;
 }
 
-/* Kernels without slices of a thread's own show 0. */
-static void test_short_slices_leave_policy_and_niceness(void **state)
+/* A thread that asks to go first. */
+struct asking {
+    struct job job;
+    struct sched_attr before, after;
+    bool may; /* have a higher priority */
+};
+enum { HIGH = -10 };
+
+static void ask_to_go_first(struct job *job)
 {
-    struct sched_attr before = own_attributes();
-    thread_ask_short_slices();
-    struct sched_attr after = own_attributes();
-    assert_int_equal(after.sched_policy, before.sched_policy);
-    assert_int_equal(after.sched_nice, before.sched_nice);
-    assert_true(after.sched_runtime == 0 || after.sched_runtime == 100000);
+    struct asking *a = (struct asking *)job;
+    a->before = own_attributes();
+    a->may = setpriority(PRIO_PROCESS, (id_t)gettid(), HIGH) == 0 &&
+             setpriority(PRIO_PROCESS, (id_t)gettid(), a->before.sched_nice) == 0;
+    thread_ask_to_go_first();
+    a->after = own_attributes();
+}
+
+static void asked(struct job *job)
+{
+}
+
+/* Kernels without slices of a thread's own show 0. */
+static void test_who_asks_to_go_first_gets_it_alone_and_keeps_its_policy(void **state)
+{
+    struct sched_attr own = own_attributes();
+    struct jobs *jobs = jobs_new(1);
+    struct asking a = {.job = {.run = ask_to_go_first, .done = asked}};
+    jobs_submit(jobs, &a.job);
+    jobs_free(jobs); /* when it is done */
+    bool rises = a.may && a.before.sched_nice > HIGH;
+    assert_int_equal(a.after.size, sizeof a.after);
+    assert_int_equal(a.after.sched_policy, a.before.sched_policy);
+    assert_int_equal(a.after.sched_nice, rises ? HIGH : a.before.sched_nice);
+    assert_true(a.after.sched_runtime == 0 || a.after.sched_runtime == 100000);
+    assert_int_equal(own_attributes().sched_nice, own.sched_nice);
+    if (!rises)
+        print_message("# no priority is to be had here that is higher\n");
 }
 
 static void test_a_thread_knows_how_long_it_waited(void **state)
@@ -671,7 +701,7 @@ int main(void)
         cmocka_unit_test(test_the_wall_clock_steps_without_the_monotonic_one),
         cmocka_unit_test(test_a_list_removes_twice_and_keeps_order),
         cmocka_unit_test(test_a_spliced_list_keeps_both_orders_and_empties_the_other),
-        cmocka_unit_test(test_short_slices_leave_policy_and_niceness),
+        cmocka_unit_test(test_who_asks_to_go_first_gets_it_alone_and_keeps_its_policy),
         cmocka_unit_test(test_a_thread_knows_how_long_it_waited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
