@@ -60,16 +60,20 @@ void str_append_char(struct str *s, char c)
     str_append(s, &c, 1);
 }
 
+/* Into the room that there is; only what does not fit is printed again. */
 void str_vprintf(struct str *s, const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
-    if (n > 0) {
+    str_reserve(s, 1);
+    size_t room = s->cap - s->len;
+    int n = vsnprintf(s->data + s->len, room, format, args);
+    if (n > 0 && (size_t)n >= room) {
         str_reserve(s, (size_t)n);
         vsnprintf(s->data + s->len, (size_t)n + 1, format, again);
-        s->len += (size_t)n;
     }
+    s->len += n > 0 ? (size_t)n : 0;
+    s->data[s->len] = '\0';
     va_end(again);
 }
 
