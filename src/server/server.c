@@ -36,11 +36,12 @@
 #include "server/stats.h"
 
 enum {
-    TICK_MS = 100,       /* time limits of clients are checked so often */
-    TICK_CLIENTS = 1000, /* so many of them; about 0.1 ms */
-    JOB_THREADS = 2,     /* one may be loading or tokenising a long prompt for seconds */
-    SPARE_FILES = 64,    /* beside clients: log, model, sockets, wake-ups */
-    CLIENTS_US = 150,    /* of flushing a turn: with events, readers and planning under 1 ms */
+    TICK_MS = 100,        /* time limits of clients are checked so often */
+    TICK_CLIENTS = 1000,  /* so many of them; about 0.1 ms */
+    JOB_THREADS = 2,      /* one may be loading or tokenising a long prompt for seconds */
+    SPARE_FILES = 64,     /* beside clients: log, model, sockets, wake-ups */
+    STALL_TOLD_US = 2000, /* of CPU: twice what nothing may take */
+    CLIENTS_US = 150,     /* of flushing a turn: with events, readers and planning under 1 ms */
 };
 
 static const char denied[] =
@@ -289,19 +290,36 @@ int64_t server_uptime_s(const struct server *s)
 
 /* ---- the turn --------------------------------------------------------------------------------- */
 
+static void tell_stall(const struct server *s, int64_t cpu_us)
+{
+    struct str text = {0};
+    stall_print(&s->stall, cpu_us, &text);
+    log_notice(LOG_SERVER, "the main thread was away from the engine for %s", text.data);
+    str_free(&text);
+}
+
 /* The main thread looks at the engine: how long has it been away? */
 static void look(struct server *s)
 {
-    int64_t now_us = clock_mono_us(), cpu_us = clock_cpu_us();
+    int64_t now_us = clock_mono_us(), cpu_us = clock_cpu_us(), cpu = cpu_us - s->looked_cpu_us;
     int64_t since_us = s->loop->awake_us > s->looked_us ? s->loop->awake_us : s->looked_us;
     bool counts = s->looked_us > 0 && s->state == SERVER_READY; /* not the start, nor loading */
     if (counts && now_us - since_us > s->stats.max_stall_us)
         s->stats.max_stall_us = now_us - since_us;
-    if (counts && cpu_us - s->looked_cpu_us > s->stats.max_stall_cpu_us)
-        s->stats.max_stall_cpu_us = cpu_us - s->looked_cpu_us;
+    if (counts && cpu > s->stats.max_stall_cpu_us) {
+        s->stats.max_stall_cpu_us = cpu;
+        if (cpu >= STALL_TOLD_US)
+            tell_stall(s, cpu);
+    }
     s->looked_us = now_us;
     s->looked_cpu_us = cpu_us;
     s->loop->awake_us = 0;
+    stall_begin(&s->stall, now_us);
+}
+
+static void spent(struct server *s, enum stall_phase phase)
+{
+    stall_spent(&s->stall, phase, clock_mono_us());
 }
 
 static bool nobody_waits(const struct list lists[N_ATTEND])
@@ -348,17 +366,23 @@ static bool turn(struct server *s)
 {
     bool more = false;
     clock_tick();
+    spent(s, STALL_EVENTS);
     if (jobs_pending(s->jobs) > 0)
         (void)jobs_collect(s->jobs);
     if (s->state == SERVER_STOPPED)
         return false;
+    spent(s, STALL_JOBS);
     look(s);
     if (s->engine)
         (void)engine_turn(s->engine);
+    spent(s, STALL_ENGINE);
     if (s->keys)
         more |= keyspace_turn(s->keys);
+    spent(s, STALL_KEYS);
     more |= memory_turn(s);
+    spent(s, STALL_EVICTION);
     more |= serve_clients(s);
+    spent(s, STALL_CLIENTS);
     look(s);
     if (s->engine) {
         (void)engine_turn(s->engine);
@@ -446,6 +470,7 @@ bool server_step(struct server *s, bool wait)
         return false;
     busy |= !set_alarm(s);
     busy |= !nobody_waits(s->attend);
+    spent(s, STALL_ENGINE);
     look(s);
     (void)event_base_loop(s->base, EVLOOP_ONCE | (busy || !wait ? EVLOOP_NONBLOCK : 0));
     return true;

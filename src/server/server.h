@@ -19,6 +19,7 @@
 #include "server/listen.h"
 #include "server/pubsub.h"
 #include "server/slowlog.h"
+#include "server/stall.h"
 
 /* What clients that look at redis_version may expect of us: features are gated by it. */
 #define SERVER_REDIS_VERSION "7.2.4"
@@ -63,6 +64,7 @@ struct server {
     char run_id[41];
     int64_t started_us, started_unix_s;
     int64_t looked_us, looked_cpu_us; /* when the main thread last looked at the engine */
+    struct stall stall;               /* what it has done since */
 
     struct event_base *base;    /* owns */
     struct event *alarm, *tick; /* own; alarm: next timer of engine and keys; tick: 10 Hz */

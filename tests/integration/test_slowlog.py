@@ -27,6 +27,21 @@ def _():
         assert ids[-1] > newest[0]  # ids go on
 
 
+@test("a command that takes milliseconds is told in the log as what the main thread was busy with")
+def _():
+    n = 20000  # no machine runs one in 0.1 microseconds
+    with Server() as server, server.connect() as c:
+        assert "away from the engine" not in server.log()
+        c.send_raw(c.encode("MULTI") + c.encode("XADD", "k", "*", "a", "b") * n + c.encode("EXEC"))
+        for _ in range(n + 2):
+            last = c.receive()
+        assert len(last) == n
+        assert int(c.info("stats")["main_thread_max_stall_cpu_usec"]) > 2000
+        told = [line for line in server.log().splitlines() if "away from the engine" in line]
+        assert told and all(" ms of CPU: " in line for line in told), server.log()
+        assert any("events" in line or "clients" in line for line in told), told
+
+
 @test("GET takes a count, -1 is all; wrong words are errors")
 def _():
     with Server(ALL, tcp=False) as server, server.connect() as c:

@@ -1,4 +1,4 @@
-/* test_latency.c - the histogram of call times against sorted times. */
+/* test_latency.c - the histogram of call times against sorted times; what a stall is told to be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include "base/rng.h"
 #include "server/latency.h"
+#include "server/stall.h"
 
 enum { N = 20000 };
 
@@ -71,12 +72,30 @@ static void test_small_times_are_exact_and_large_ones_are_kept(void **state)
     assert_int_equal(latency_percentile(&l, 100), LATENCY_MAX_US);
 }
 
+static void test_a_stall_names_what_took_it_since_the_last_look(void **state)
+{
+    (void)state;
+    struct stall stall;
+    struct str text = {0};
+    stall_begin(&stall, 1000);
+    stall_spent(&stall, STALL_CLIENTS, 99000);
+    stall_begin(&stall, 100000);
+    stall_spent(&stall, STALL_ENGINE, 100100);
+    stall_spent(&stall, STALL_KEYS, 103549);
+    stall_spent(&stall, STALL_EVICTION, 103598); /* too little to be told */
+    stall_spent(&stall, STALL_ENGINE, 103698);
+    stall_print(&stall, 3650, &text);
+    assert_string_equal(text.data, "3.6 ms of CPU: engine 0.2 ms, keys 3.4 ms");
+    str_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_percentiles_are_those_of_the_sorted_times_but_3_percent),
         cmocka_unit_test(test_counts_up_to_a_time_are_those_of_the_sorted_times_but_3_percent),
         cmocka_unit_test(test_small_times_are_exact_and_large_ones_are_kept),
+        cmocka_unit_test(test_a_stall_names_what_took_it_since_the_last_look),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
