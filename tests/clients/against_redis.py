@@ -94,6 +94,13 @@ class Tree(Client):
             pass  # what had been sent before the end may still be read
         return self.tree()
 
+    def messages(self):
+        """Those of Pub/Sub up to one that says end."""
+        found = [self.tree()]
+        while found[-1] != CLOSED and found[-1][1][-1][1] != b"end":
+            found.append(self.tree())
+        return ("*", found)
+
     def end(self):
         """Nothing more will be sent."""
         self.socket.shutdown(socket.SHUT_WR)

@@ -129,17 +129,11 @@ class Play:
                 continue
             wait_until(lambda: blocked_clients(control) > before, f"line {line.number} blocks")
 
-    def messages(self, c):
-        found = [c.tree()]
-        while found[-1] != CLOSED and found[-1][1][-1][1] != b"end":
-            found.append(c.tree())
-        return ("*", found)
-
     def answers(self, line):
         if line.mode == "raw":
             return self.raw(line)
         if line.kind == "*":
-            return [self.messages(c) for c in self.both(line.connection)]
+            return [c.messages() for c in self.both(line.connection)]
         if line.kind == "?":
             return [c.tree() for c in self.both(line.connection)]
         return [c.ask(*line.words) for c in self.both(line.connection)]
@@ -237,11 +231,48 @@ def _():
 
 # ---- drawn commands ------------------------------------------------------------------------------------
 
+# Readers of one key each, since Redis answers a wake with the entries of one key.
+READERS = (("a", ["XREAD", "BLOCK", 0, "STREAMS", "a", "$"]), ("b", ["XREAD", "COUNT", 1, "BLOCK", 0, "STREAMS", "b", "5-0"]))
+
+
+class Onlookers:
+    """Who waits for entries and who hears of events, beside a drawn conversation."""
+
+    def __init__(self, pair, protocol):
+        self.pair, self.readers, self.listener = pair, [], pair.connect(protocol)
+        for c, control in zip(self.listener, pair.control):
+            assert control.ask("CONFIG", "SET", "notify-keyspace-events", "KEAn") == ("+", b"OK")
+            c.ask("PSUBSCRIBE", "__key*")
+        for _, words in READERS:
+            self.readers.append(pair.connect(protocol))
+            for c, control in zip(self.readers[-1], pair.control):
+                before = blocked_clients(control)
+                c.send(*words)
+                wait_until(lambda: blocked_clients(control) > before, "a reader to block")
+
+    def differences(self):
+        """What they have got, when whoever waits still is given something."""
+        for control in self.pair.control:
+            for key, _ in READERS:
+                control.ask("DEL", key)
+                control.ask("XADD", key, "9-9", "f", "last")
+            control.ask("PUBLISH", "__keyend", "end")
+        for both, answers in [(both, [c.tree() for c in both]) for both in self.readers] + \
+                [(self.listener, [c.messages() for c in self.listener])]:
+            if answers[0] != answers[1]:
+                yield f"  redis  {show(answers[0])}\n  kvasir {show(answers[1])}"
+
+    def close(self):
+        for both in (*self.readers, self.listener):
+            for c in both:
+                c.close()
+
+
 def draw_session(pair, seed, protocol):
     """Two connections, SESSION commands; the first difference as text, or None."""
     pair.reset()
     r, history = random.Random(seed), []
-    connections = [pair.connect(protocol) for _ in range(2)]
+    connections, onlookers = [pair.connect(protocol) for _ in range(2)], Onlookers(pair, protocol)
     try:
         for step in range(SESSION):
             words, which = draw(r), int(r.random() < 0.2)
@@ -253,11 +284,13 @@ def draw_session(pair, seed, protocol):
             if compare(theirs) != compare(ours):
                 return "\n".join([f"seed {seed} RESP{protocol} step {step}:", *history[-10:], f"  redis  {show(theirs)}",
                                   f"  kvasir {show(ours)}"])
+        different = list(onlookers.differences())
     finally:
+        onlookers.close()
         for both in connections:
             for c in both:
                 c.close()
-    return None
+    return "\n".join([f"seed {seed} RESP{protocol}: readers or events:", *different]) if different else None
 
 
 def draw_many(pair, seed, n):
