@@ -524,7 +524,8 @@ static uint64_t count_to_trim(const struct stream *s, const struct stream_trim *
         n = stream_find(s, trim->min_id);
     if (trim->limit > 0 && n > trim->limit)
         n = trim->limit;
-    return trim->about ? n - n % TRIM_NODE : n;
+    bool ends_node = n == s->n; /* the last one goes whole, too */
+    return trim->about && !ends_node ? n - n % TRIM_NODE : n;
 }
 
 /* The first n entries as a stream of their own. Copied are the slots of those that go, or of those that

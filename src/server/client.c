@@ -509,6 +509,7 @@ static void flags_append(const struct client *c, struct str *out)
         str_append_char(out, 'N');
 }
 
+/* Redis' fields in Redis' order: clients look for each by its name, redis-py fails without one. */
 void client_describe(const struct client *c, struct str *out)
 {
     int64_t now = clock_now_us();
@@ -518,10 +519,11 @@ void client_describe(const struct client *c, struct str *out)
                (long long)((now - c->active_us) / 1000000));
     flags_append(c, out);
     str_printf(out,
-               " db=%d sub=%lld psub=%lld ssub=0 multi=%d qbuf=%zu qbuf-free=%zu multi-mem=%zu",
+               " db=%d sub=%lld psub=%lld ssub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu "
+               "multi-mem=%zu rbs=0 rbp=0",
                c->db, (long long)pubsub_count_of(c, PUBSUB_CHANNEL),
                (long long)pubsub_count_of(c, PUBSUB_PATTERN), c->multi ? c->multi->n : -1,
-               c->input_len + resp_bytes(&c->reader), c->input_cap - c->input_at - c->input_len,
+               c->input_len, c->input_cap - c->input_at - c->input_len, resp_bytes(&c->reader),
                c->multi ? c->multi->bytes : 0);
     str_printf(out, " obl=0 oll=0 omem=%zu tot-mem=%zu events=%s cmd=", c->conn.out.cap,
                client_bytes(c),

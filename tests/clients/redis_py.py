@@ -50,6 +50,28 @@ def check_keys():
     assert r.delete("s", "u") == 2 and r.dbsize() == 0
 
 
+def check_what_is_parsed():
+    """Replies that redis-py takes apart: a field that it looks for and does not find is a KeyError."""
+    r = connect(decode_responses=True)
+    r.xadd("s", {"text": "one"})
+    info = r.client_info()
+    assert int(info["id"]) == r.client_id() and info["user"] == "default", info
+    assert any(c["id"] == str(info["id"]) for c in r.client_list()) and r.client_list(_type="pubsub") == []
+    assert r.client_list(client_id=[str(r.client_id())])[0]["cmd"] == "client|list"
+    assert r.xinfo_stream("s")["first-entry"][1] == {"text": "one"} and r.xinfo_groups("s") == []
+    assert r.xinfo_stream("s", full=True)["entries"]
+    assert r.memory_usage("s") > 0 and r.object("encoding", "s") == "stream" and r.object("refcount", "s") == 1
+    assert r.config_set("slowlog-log-slower-than", 0) and r.ping() and r.config_set("slowlog-log-slower-than", -1)
+    assert {"id", "start_time", "duration", "command"} <= set(r.slowlog_get()[0]) and r.slowlog_len() > 0 and r.slowlog_reset()
+    assert r.command()["gen"]["arity"] == -2 and r.command_count() == len(r.command())
+    assert r.command_getkeys("XLEN", "s") == ["s"]
+    assert len(r.time()) == 2 and r.role()[0].lower() == "master" and r.acl_whoami() == "default" and "stream" in r.acl_cat()
+    assert r.execute_command("LATENCY", "LATEST") == [] and r.module_list() == [] and r.pubsub_numsub("a") == [("a", 0)] and r.pubsub_numpat() == 0
+    assert r.client_getredir() == -1 and r.client_trackinginfo() and r.client_kill_filter(_id=999999) == 0
+    assert r.info("all")["cmdstat_ping"]["calls"] > 0 and r.info("keyspace")["db0"]["keys"] == 1
+    assert r.xtrim("s", 0) == 1 and r.xinfo_stream("s")["length"] == 0  # redis-py trims by ~
+
+
 def check_gen():
     r = connect(decode_responses=True)
     text = r.execute_command("GEN", "g", "hello there", "MAXTOKENS", 12, *GREEDY)

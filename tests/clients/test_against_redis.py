@@ -63,7 +63,8 @@ def words_of(line):
 class Line:
     """One step of a script: `[connection and one of : & ! ? *] [mode] words`. Without a connection it is a's.
     `b& XREAD ...` goes on when b is blocked, `b! ...` at once; `b?` takes b's next reply, `b*` its messages up to "end";
-    `raw "bytes"` sends them as they are, closes its side and takes everything."""
+    `raw "bytes"` sends them as they are, closes its side and takes everything; `times N words` asks N
+    times, %d is the number."""
 
     def __init__(self, number, text):
         self.number, self.text, self.reason = number, text, None
@@ -75,6 +76,10 @@ class Line:
         found = re.match(r"(raw|" + "|".join(MODES) + r")\b ?(.*)$", rest or "")
         if found:
             self.mode, rest = found.groups()
+        self.times = 1
+        found = re.match(r"times (\d+) (.*)$", rest or "")
+        if found:
+            self.times, rest = int(found.group(1)), found.group(2)
         self.words = words_of(rest or "")
 
 
@@ -138,10 +143,21 @@ class Play:
             return [c.tree() for c in self.both(line.connection)]
         return [c.ask(*line.words) for c in self.both(line.connection)]
 
+    def repeat(self, line):
+        for i in range(line.times):
+            words = [w.replace(b"%d", b"%d" % i) for w in line.words]
+            theirs, ours = [c.ask(*words) for c in self.both(line.connection)]
+            if theirs != ours:
+                return f"line {line.number}: {words}: redis {show(theirs)}, kvasir {show(ours)}"
+        self.n += line.times
+        return None
+
     def step(self, line):
         """What is wrong with this line, or None."""
         if line.kind in "&!":
             return self.send(line)
+        if line.times > 1:
+            return self.repeat(line)
         theirs, ours = self.answers(line)
         self.n += 1
         compare = MODES.get(line.mode, MODES["exact"])
@@ -235,6 +251,13 @@ def _():
 READERS = (("a", ["XREAD", "BLOCK", 0, "STREAMS", "a", "$"]), ("b", ["XREAD", "COUNT", 1, "BLOCK", 0, "STREAMS", "b", "5-0"]))
 
 
+def is_woken_for_nothing(answer):
+    """Of what came and went in one transaction Redis 7.0 wakes the reader with no entry; Kvasir lets it wait."""
+    while answer[0] in "*%" and answer[1]:
+        answer = answer[1][-1]
+    return answer == ("*", [])
+
+
 class Onlookers:
     """Who waits for entries and who hears of events, beside a drawn conversation."""
 
@@ -259,7 +282,7 @@ class Onlookers:
             control.ask("PUBLISH", "__keyend", "end")
         for both, answers in [(both, [c.tree() for c in both]) for both in self.readers] + \
                 [(self.listener, [c.messages() for c in self.listener])]:
-            if answers[0] != answers[1]:
+            if answers[0] != answers[1] and not is_woken_for_nothing(answers[0]):
                 yield f"  redis  {show(answers[0])}\n  kvasir {show(answers[1])}"
 
     def close(self):
@@ -298,6 +321,15 @@ def draw_many(pair, seed, n):
         fault = draw_session(pair, seed + i, 2 + i % 2)
         if fault:
             yield fault
+
+
+@test("CLIENT INFO and CLIENT LIST have the fields of Redis, in its order")
+def _():
+    with Pair() as pair:
+        for command in (("CLIENT", "INFO"), ("CLIENT", "LIST")):
+            theirs, ours = [[field.split(b"=")[0] for field in c.ask(*command)[1].split(b"\n")[0].split(b" ")]
+                            for c in pair.control]
+            assert ours == theirs + [b"lib-name", b"lib-ver"], (theirs, ours)  # those of 7.2
 
 
 @test("drawn commands get the same answers, whatever stood before them")

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "integration"))
 from kvasir_test import PATIENCE_S, Server, Skip, main, test, tiny_model  # noqa: E402
 
 CHECKS = ("asyncio", "basics", "cancel", "errors", "gen", "group", "keys", "pipeline", "resp3", "stream", "threads",
-          "unix_socket")
+          "unix_socket", "what_is_parsed")
 PYTHONS = {"redis-py of Debian": "/usr/bin/python3", "redis-py of the index": os.environ.get("KVASIR_CLIENT_PYTHON")}
 results = {}
 

@@ -191,6 +191,10 @@ static void test_about_trims_whole_hundreds_and_limit_bounds_it(void **state)
     assert_int_equal(trim(s, how), 400);
     how = (struct stream_trim){.kind = TRIM_MAXLEN, .max_len = 0, .limit = 30};
     assert_int_equal(trim(s, how), 30);
+    how = (struct stream_trim){.kind = TRIM_MAXLEN, .max_len = 0, .about = true, .limit = 569};
+    assert_int_equal(trim(s, how), 500); /* 570 stand */
+    how.limit = 0;
+    assert_int_equal(trim(s, how), 70); /* the last node, too, when all of it is to go */
     stream_free(s);
 }
 
