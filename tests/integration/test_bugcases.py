@@ -101,14 +101,19 @@ def _():
 def _():
     server = shared()
     with server.connect() as c, server.connect() as other:
-        c.send("GEN", "k", b"\n" * (15 << 20))
-        for _ in range(20):
-            assert other.call("PING") == "PONG"
-        error = str(c.receive(False))
-        assert error.startswith("ERR ") and "2048" in error, error
-        assert other.call("EXISTS", "k") == 0
-        # CPU time, which a busy machine does not lengthen: tokenising 15 MiB takes seven seconds of it
-        assert number(other, "main_thread_max_stall_cpu_usec") < 3_000_000, other.info("stats")
+        def was_away_us():
+            """How long the main thread was away from everybody else, of CPU time."""
+            other.call("CONFIG", "RESETSTAT")
+            c.send("GEN", "k", b"\n" * (15 << 20))
+            for _ in range(20):
+                assert other.call("PING") == "PONG"
+            error = str(c.receive(False))
+            assert error.startswith("ERR ") and "2048" in error, error
+            assert other.call("EXISTS", "k") == 0
+            return number(other, "main_thread_max_stall_cpu_usec")
+
+        # Tokenising 15 MiB takes seven seconds, each time; a machine that is busy does not so each time.
+        wait_until(lambda: was_away_us() < 2_000_000, lambda: f"the main thread was away for {was_away_us()} us")
 
 
 @test("long runs of one thing come back from their ids")

@@ -31,7 +31,6 @@ def _():
 def _():
     n = 20000  # no machine runs one in 0.1 microseconds
     with Server() as server, server.connect() as c:
-        assert "away from the engine" not in server.log()
         c.send_raw(c.encode("MULTI") + c.encode("XADD", "k", "*", "a", "b") * n + c.encode("EXEC"))
         for _ in range(n + 2):
             last = c.receive()
