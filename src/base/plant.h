@@ -163,6 +163,7 @@
     X(STARTS_PACKED, "branches that are resumed go on from each other's ids")                     \
     X(LINES_LOST, "a resumed answer tells log-probabilities of its new ids only")                 \
     X(PROMPT_EACH, "every branch tells the log-probabilities of the prompt")                      \
+    X(FIT_ONE, "the default MAXTOKENS is lowered to what one branch has room for")                \
     X(GONE_KEPT, "blocks of a deleted conversation keep their place in the order")                \
     X(GONE_SHARED, "a deleted conversation takes along what others have used")                    \
     X(GONE_FORKED, "a deleted conversation takes along what it shares with its forks")

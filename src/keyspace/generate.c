@@ -138,7 +138,8 @@ static void fit_max_tokens(struct generation *g)
 {
     if (g->given & GEN_HAS_MAX_TOKENS)
         return;
-    int64_t most = engine_fit_group(g->ks->config.engine, g->build->ids.n, g->n_branches);
+    int64_t most = engine_fit_group(g->ks->config.engine, g->build->ids.n,
+                                    PLANTED(FIT_ONE) ? 1 : g->n_branches);
     if (most > 0 && most < g->options.max_tokens)
         g->options.max_tokens = most;
 }

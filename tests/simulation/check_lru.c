@@ -39,7 +39,7 @@ struct lru_block {
     int64_t from, to; /* its last use was not before, not behind */
     uint32_t users;   /* keys, by bits */
     bool is_shared;   /* one came who was none of them */
-    bool is_unknown;  /* perhaps one came */
+    bool is_unknown;  /* perhaps one came: of the set nothing is certain any more */
     bool is_late;     /* its last user is gone, and the cache learns that in the next turn */
     /* of this look */
     bool is_held_now;
@@ -120,14 +120,14 @@ void lru_catch_up(struct lru *l)
 
 static void use(struct lru_block *block, int32_t user)
 {
+    block->is_unknown |= block->is_late;
+    block->is_late = false;
     if (user == NOBODY)
         block->is_shared = true;
     else if (block->users == 0 && !block->is_shared)
         block->users = 1u << user;
-    else if (!(block->users >> user & 1))
-        block->is_shared = true;
-    block->is_unknown |= block->is_late;
-    block->is_late = false;
+    else if (!(block->users >> user & 1) && !block->is_unknown)
+        block->is_shared = true; /* else he may be a fork of whom is not known */
 }
 
 static bool is_unwanted(const struct lru_block *block)

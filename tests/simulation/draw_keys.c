@@ -71,6 +71,8 @@ void draw_key_args(struct rng *r, const struct world_config *c, struct swarm *s,
         op->args[ARG_FLAGS] |= below(r, 8) == 0 ? FLAG_WITH_INFO : 0;
         if (below(r, 16) < s->groups)
             draw_key_group(r, c, s, op);
+        if (below(r, 12) == 0)
+            op->args[ARG_MAX_TOKENS] = 0; /* the default */
         op->args[KEY_MODE] = below(r, KEY_N_MODES);
         op->args[KEY_NO_PROMPT] = below(r, 3) == 0;
         op->args[KEY_ID] = below(r, 16) < s->ids ? 1 + below(r, 3) : 0;

@@ -135,7 +135,7 @@ static struct gen_options options_of(const struct op *op)
 static unsigned given_by(const struct op *op)
 {
     int32_t flags = op->args[ARG_FLAGS];
-    unsigned given = GEN_HAS_MAX_TOKENS;
+    unsigned given = op->args[ARG_MAX_TOKENS] > 0 ? GEN_HAS_MAX_TOKENS : 0;
     if (flags & FLAG_BEAM)
         given |= GEN_HAS_BEAM;
     else
@@ -143,6 +143,18 @@ static unsigned given_by(const struct op *op)
     given |= flags & FLAG_LOGPROBS ? GEN_HAS_LOGPROBS : 0;
     given |= flags & FLAG_PROMPT_LOGPROBS ? GEN_HAS_PROMPT_LOGPROBS : 0;
     return given;
+}
+
+/* Without MAXTOKENS the default, lowered to what all branches have room for, if that is any. */
+static void fit_tokens(const struct keys_world *k, struct key_request *r)
+{
+    struct gen_options *o = &r->gen.options;
+    if (r->gen.given & GEN_HAS_MAX_TOKENS)
+        return;
+    for (o->max_tokens = DEFAULT_TOKENS; o->max_tokens > 0; o->max_tokens--)
+        if (world_expect(k->world, r->n_ids + r->n_prompt, 0, o) == SUBMIT_OK)
+            return;
+    o->max_tokens = DEFAULT_TOKENS;
 }
 
 static void fill_prompt(struct keys_world *k, const struct op *op, struct key_request *r)
@@ -182,6 +194,7 @@ static void fill_request(struct keys_world *k, const struct op *op, int32_t name
     }
     if (!op->args[KEY_NO_PROMPT])
         fill_prompt(k, op, r);
+    fit_tokens(k, r);
 }
 
 /* ---- what it will make -------------------------------------------------------------------------- */

@@ -51,6 +51,7 @@ static void *make(const struct world_config *config, const struct tokenizer *tok
     keys.model_digest = 7;
     keys.n_context = config->n_context;
     keys.databases = 1;
+    keys.default_max_tokens = DEFAULT_TOKENS;
     keys.orphan_timeout_ms = ORPHAN_MS;
     keys.piece_interval_ms = config->roots_seed % 2 ? 20 : 0;
     k->keys = keyspace_new(&keys);

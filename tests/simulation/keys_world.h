@@ -15,6 +15,7 @@ enum {
     KEY_PADDING = 2100, /* letters that the vocabulary lacks: a text of nothing but length */
     ORPHAN_MS = 150,
     BLOCK_MS = 60,
+    DEFAULT_TOKENS = 50,
 };
 
 struct plain_entry {

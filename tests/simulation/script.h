@@ -60,8 +60,8 @@ enum {
     ARG_VARIANT,    /* seed of what is changed and added; 0: nothing is changed */
     ARG_EXTRA,      /* ids added behind */
     ARG_USER,
-    ARG_MAX_TOKENS,
-    ARG_FLAGS, /* enum op_flag */
+    ARG_MAX_TOKENS, /* GEN on keys: 0 is the default */
+    ARG_FLAGS,      /* enum op_flag */
     ARG_SEED,
     ARG_PRIORITY,
     ARG_DEADLINE, /* ms from now; 0: none */
