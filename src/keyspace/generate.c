@@ -156,7 +156,8 @@ static int submit(struct generation *g, struct err *err)
     fit_max_tokens(g);
     if (g->key->lineage == NULL)
         g->key->lineage = lineage_new();
-    if (g->resumes && logprobs_count(prompt_logprobs_of(&g->branches[0])) == build->ids.n)
+    if (g->resumes &&
+        logprobs_are_of(prompt_logprobs_of(&g->branches[0]), build->ids.data, build->ids.n))
         g->options.prompt_logprobs = false; /* they stand in the entry that goes on */
     struct gen_start *starts = resume_starts(g);
     struct gen_options options = g->options;

@@ -61,11 +61,19 @@ void logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best, struct
     }
 }
 
-int32_t logprobs_count(struct bytes text)
+/* The text tells of these ids [n] and no others; data NULL: of none. */
+bool logprobs_are_of(struct bytes text, const int32_t *ids, int32_t n)
 {
-    int32_t n = 0;
+    char id[24];
 
-    for (; text.len > 0; n++)
-        (void)next_line(&text);
-    return n;
+    for (int32_t i = 0; i < n; i++) {
+        size_t len = (size_t)format_i64(id, ids[i]);
+        if (text.len < len)
+            return false;
+        struct bytes line = next_line(&text);
+        bool is_id = line.len >= len && memcmp(line.data, id, len) == 0;
+        if (!is_id || (line.len > len && line.data[len] != ':'))
+            return false;
+    }
+    return text.len == 0;
 }

@@ -7,6 +7,6 @@
 
 void logprobs_print(const struct chosen *rows, int32_t n, int32_t n_best, struct bytes *before,
                     struct str *out);
-int32_t logprobs_count(struct bytes text); /* tokens of such a text; data NULL: 0 */
+bool logprobs_are_of(struct bytes text, const int32_t *ids, int32_t n);
 
 #endif
