@@ -47,8 +47,6 @@ struct ref {
 typedef void (*ref_work)(void *arg, int32_t i, int thread);
 void ref_parallel(const struct ref *r, int32_t n, ref_work work, void *arg);
 
-void ref_fail(struct ref *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
 /* ref_ops.c: the row operations */
 void ref_embed(struct backend *b, const struct weight *w, float scale, float *x);
 void ref_norm(struct backend *b, int32_t rows, int32_t c, float *x, const float *delta,

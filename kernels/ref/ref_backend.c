@@ -24,7 +24,7 @@
 /* ---- errors --------------------------------------------------------------------------------- */
 
 /* Keeps the first error until sync. */
-void ref_fail(struct ref *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void fail(struct ref *r, const char *format, ...)
 {
     if (r->has_error)
         return;
@@ -130,7 +130,7 @@ static void *alloc_memory(struct backend *b, size_t size_bytes)
 {
     void *p = calloc(1, size_bytes > 0 ? size_bytes : 1);
     if (p == NULL)
-        ref_fail((struct ref *)b, "ref: no memory for a buffer of %zu bytes", size_bytes);
+        fail((struct ref *)b, "ref: no memory for a buffer of %zu bytes", size_bytes);
     return p;
 }
 

@@ -108,7 +108,7 @@ void attempt_put(struct attempt *attempt)
     xfree(attempt);
 }
 
-bool attempt_equal(const struct attempt *a, const struct attempt *b)
+static bool is_same(const struct attempt *a, const struct attempt *b)
 {
     return a->digest == b->digest && bytes_equal(bytes_of(&a->identity), bytes_of(&b->identity));
 }
@@ -240,13 +240,12 @@ static bool is_last(const struct key *key, const struct attempt *before)
 enum retry_verdict retry_judge(const struct key *key, const struct attempt *attempt)
 {
     if (key != NULL && key->generation != NULL)
-        return attempt_equal(key->generation->attempt, attempt) || PLANTED(ATTACH_ANY)
-                   ? RETRY_ATTACH
-                   : RETRY_BUSY;
+        return is_same(key->generation->attempt, attempt) || PLANTED(ATTACH_ANY) ? RETRY_ATTACH
+                                                                                 : RETRY_BUSY;
     if (key == NULL)
         return RETRY_NEW;
     const struct attempt *before = key->attempt;
-    if (before == NULL || !attempt_equal(before, attempt) || !is_last(key, before))
+    if (before == NULL || !is_same(before, attempt) || !is_last(key, before))
         return judge_id(key, attempt);
     if (before->finish == GEN_ORPHANED)
         return RETRY_RESUME;

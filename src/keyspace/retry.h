@@ -40,7 +40,6 @@ struct attempt {
 struct attempt *attempt_new(uint64_t user, int32_t db, const struct gen_request *request);
 struct attempt *attempt_take(struct attempt *attempt);
 void attempt_put(struct attempt *attempt); /* accepts NULL */
-bool attempt_equal(const struct attempt *a, const struct attempt *b);
 /* It is over: the end entry of its last branch has this id. */
 void attempt_end(struct attempt *attempt, struct stream_id end_id, enum gen_finish finish);
 /* Somebody was told its end. */

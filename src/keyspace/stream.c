@@ -173,7 +173,7 @@ void entry_put(struct entry *entry)
     try_free(MEM_KEY, entry);
 }
 
-size_t entry_bytes(const struct entry *entry)
+static size_t entry_bytes(const struct entry *entry)
 {
     return entry->size_bytes + (size_t)entry->ids.cap * sizeof(int32_t);
 }

@@ -74,7 +74,6 @@ struct entry *entry_new_small(struct stream_id id, const struct bytes *fields, i
 void entry_set_ids(struct entry *entry, struct ids ids);
 struct entry *entry_take(struct entry *entry);
 void entry_put(struct entry *entry); /* accepts NULL */
-size_t entry_bytes(const struct entry *entry);
 /* The value of a field, data NULL when absent. */
 struct bytes entry_field(const struct entry *entry, const char *name);
 

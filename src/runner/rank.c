@@ -123,7 +123,8 @@ struct runner_config runner_config_default(void)
     };
 }
 
-uint64_t runner_kv_bytes_default(void)
+/* Half of the smaller of the free memory and what the control group leaves. */
+static uint64_t kv_bytes_default(void)
 {
     return mem_available_bytes() / 2;
 }
@@ -185,7 +186,7 @@ void runner_probe(int n_threads, struct str *out)
     for (int i = 0; backends[i] != NULL; i++)
         probe_backend(backends[i], n_threads > 0 ? n_threads : count_cpus(), out);
     str_printf(out, "K/V cache by default: %llu MiB\n",
-               (unsigned long long)runner_kv_bytes_default() >> 20);
+               (unsigned long long)kv_bytes_default() >> 20);
 }
 
 /* Fills what the configuration leaves open and refuses what can never work. */
@@ -212,7 +213,7 @@ static int count_blocks(struct rank *r, int32_t *n_blocks, struct err *err)
 {
     const struct runner_config *c = &r->config;
     uint64_t available = mem_available_bytes();
-    uint64_t room = c->kv_cache_bytes > 0 ? c->kv_cache_bytes : runner_kv_bytes_default();
+    uint64_t room = c->kv_cache_bytes > 0 ? c->kv_cache_bytes : kv_bytes_default();
     uint64_t n = c->n_blocks > 0 ? (uint64_t)c->n_blocks : room / r->runner.info.block_bytes;
     uint64_t most = (uint64_t)INT32_MAX / (uint64_t)c->block_size; /* a slot is an int32 */
 

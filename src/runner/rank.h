@@ -22,7 +22,7 @@ struct runner_config {
     int32_t n_context;             /* 0: what the model was trained for */
     int32_t block_size;            /* tokens a block */
     enum kv_type kv_type;          /* how blocks hold K and V; KV_AUTO: the backend's default */
-    uint64_t kv_cache_bytes;       /* 0: runner_kv_bytes_default() once the weights are packed */
+    uint64_t kv_cache_bytes;       /* 0: half of the free memory, once the weights are packed */
     uint64_t swap_bytes;           /* of host memory for preempted groups; 0: none */
     int32_t n_blocks;              /* of the pool; 0: as many as kv_cache_bytes hold */
     int32_t max_rows;              /* tokens a step (max-batch-tokens) */
@@ -34,8 +34,6 @@ struct runner_config runner_config_default(void);
 /* Appends a line for each backend of this build: what it would run as on this machine with n_threads
  * (0: one per CPU that may be used), or why it cannot; and a line with the memory a pool would get. */
 void runner_probe(int n_threads, struct str *out);
-/* Half of the smaller of the free memory and what the control group leaves. */
-uint64_t runner_kv_bytes_default(void);
 /* Loads; the model is borrowed until close. NULL with limit and value in err. */
 struct runner *runner_open(struct model *model, const struct runner_config *config,
                            struct err *err);

@@ -360,7 +360,8 @@ bool client_serve(struct client *c)
     return more;
 }
 
-bool client_listens(const struct client *c)
+/* Subscribed, or a monitor: it may be silent for ever, and has its own limits of unread bytes. */
+static bool listens(const struct client *c)
 {
     return c->is_monitor || pubsub_count(c) > 0;
 }
@@ -439,7 +440,7 @@ static void time_over(struct client *c, const char *why)
 static void check_output(struct client *c, int64_t now_us)
 {
     struct config_output_limit limit =
-        client_listens(c) ? c->server->pubsub_limit : c->server->output_limit;
+        listens(c) ? c->server->pubsub_limit : c->server->output_limit;
     bool over = limit.soft_bytes > 0 && conn_unsent(&c->conn) > limit.soft_bytes;
     if (!over)
         c->soft_since_us = 0;
@@ -470,7 +471,7 @@ void client_check_time(struct client *c, int64_t now_us)
     else if (!c->authenticated && c->blocked != BLOCK_PAUSE && /* its AUTH may be held back */
              now_us - c->created_us > AUTH_TIME_US)
         time_over(c, "no AUTH within 10 s");
-    else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE && !client_listens(c) &&
+    else if (config->timeout_s > 0 && c->blocked == BLOCK_NONE && !listens(c) &&
              now_us - c->active_us > config->timeout_s * 1000000)
         time_over(c, "idle for longer than timeout");
 }

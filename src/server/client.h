@@ -110,8 +110,6 @@ void client_answer_end(struct client *c);
 /* A message that it subscribed to: goes out behind the reply that is being written, if any. Over
  * client-output-buffer-limit pubsub the client is dropped. */
 void client_push(struct client *c, struct bytes message);
-/* Subscribed, or a monitor: it may be silent for ever, and has its own limits of unread bytes. */
-bool client_listens(const struct client *c);
 /* Ten times a second for each client: time limits. */
 void client_check_time(struct client *c, int64_t now_us);
 

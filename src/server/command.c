@@ -434,8 +434,9 @@ bool command_hides(const struct command *command, int i, struct bytes arg, bool 
     return true;
 }
 
-void command_describe(const struct command *command, const struct request *q, bool show_prompts,
-                      struct str *out)
+/* The request as a log line shows it: hidden words replaced, others cut and quoted. */
+static void describe(const struct command *command, const struct request *q, bool show_prompts,
+                     struct str *out)
 {
     for (int i = 0; i < q->n_args; i++) {
         if (i > 0)
@@ -455,7 +456,7 @@ void command_describe(const struct command *command, const struct request *q, bo
 static void trace(struct client *c, const struct command *command, const struct request *q)
 {
     struct str text = {0};
-    command_describe(command, q, c->server->config.log_prompts, &text);
+    describe(command, q, c->server->config.log_prompts, &text);
     for (size_t i = 0; i < text.len; i++)
         if (text.data[i] == '\0') /* the line ends there otherwise */
             text.data[i] = '?';

@@ -116,9 +116,6 @@ enum { COMMAND_HELP_FLAGS = CMD_LOADING | CMD_STALE }; /* as in Redis, whatever 
 /* Word i must not be shown in a log: appends what stands in its place, "(N bytes)" or "(redacted)". */
 bool command_hides(const struct command *command, int i, struct bytes arg, bool show_prompts,
                    struct str *out);
-/* The request as a log line shows it: hidden words replaced, others cut and quoted. */
-void command_describe(const struct command *command, const struct request *q, bool show_prompts,
-                      struct str *out);
 
 /* The command that a subcommand belongs to, or NULL; and its name. */
 const struct command *command_container(const struct command *command);

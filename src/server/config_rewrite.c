@@ -121,7 +121,8 @@ static void append_rest(struct rewrite *w)
     config_free(&defaults);
 }
 
-void config_rewrite_text(const struct config *c, struct bytes old, struct str *out)
+/* What the file should hold, given what it holds. */
+static void rewrite_text(const struct config *c, struct bytes old, struct str *out)
 {
     size_t n = 0;
     while (config_options[n].name)
@@ -142,7 +143,7 @@ int config_rewrite(const struct config *c, const char *path, struct err *err)
     struct str old = {0}, text = {0};
     int rc = file_read(path, MAX_FILE, &old, err);
     if (rc == 0) {
-        config_rewrite_text(c, bytes_of(&old), &text);
+        rewrite_text(c, bytes_of(&old), &text);
         rc = file_replace(path, text.data, text.len, err);
     }
     str_free(&old);

@@ -4,8 +4,6 @@
 
 #include "server/config.h"
 
-/* What the file should hold, given what it holds. */
-void config_rewrite_text(const struct config *c, struct bytes old, struct str *out);
 int config_rewrite(const struct config *c, const char *path, struct err *err);
 
 #endif
