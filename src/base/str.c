@@ -201,19 +201,3 @@ size_t utf8_unfinished(const char *data, size_t len)
     }
     return 0;
 }
-
-void utf8_append_clean(struct str *out, const char *data, size_t len)
-{
-    size_t from = 0;
-    for (size_t i = 0; i < len;) {
-        uint32_t cp;
-        int bad, n = utf8_decode(data + i, len - i, &cp, &bad);
-        if (n == 0) {
-            str_append(out, data + from, i - from);
-            str_append(out, "\xef\xbf\xbd", 3);
-            from = i + (size_t)bad;
-        }
-        i += (size_t)(n ? n : bad);
-    }
-    str_append(out, data + from, len - from);
-}

@@ -46,8 +46,6 @@ int utf8_encode(uint32_t cp, char out[4]); /* bytes written, 1..4 */
 bool utf8_is_valid(const char *data, size_t len);
 /* Bytes at the end of data that may be the beginning of a character still to come: 0..3. */
 size_t utf8_unfinished(const char *data, size_t len);
-/* Appends data with every ill-formed part replaced by U+FFFD. */
-void utf8_append_clean(struct str *out, const char *data, size_t len);
 
 /* ---- numbers: strict as Redis is: the whole string, no blanks, no plus sign ------------------- */
 bool parse_i64(struct bytes text, int64_t *out);  /* no leading zeros, no -0 */

@@ -37,7 +37,7 @@ struct buckets {
 struct table {
     struct buckets now, old; /* old.n != 0 while growing */
     size_t moved;            /* buckets of old that are empty for good */
-    size_t count, bytes;
+    size_t count;
     size_t n_freed; /* buckets of both arrays that table_free_slice has emptied */
 };
 
@@ -116,11 +116,6 @@ size_t table_count(const struct table *t)
     return t->count;
 }
 
-size_t table_bytes(const struct table *t)
-{
-    return sizeof *t + t->bytes + (t->now.n + t->old.n) * sizeof *t->now.heads;
-}
-
 /* The link that points at the entry of key, or at the NULL where a chain without it ends. */
 static struct entry **find_in(const struct buckets *b, struct bytes key, uint64_t hash)
 {
@@ -193,7 +188,6 @@ void *table_put(struct table *t, struct bytes key, void *value)
         memcpy(e->key, key.data, key.len);
     *head = e;
     t->count++;
-    t->bytes += sizeof *e + key.len;
     return NULL;
 }
 
@@ -207,7 +201,6 @@ void *table_remove(struct table *t, struct bytes key)
     void *value = e->value;
     *link = e->next;
     t->count--;
-    t->bytes -= sizeof *e + e->len;
     xfree(e);
     return value;
 }

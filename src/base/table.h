@@ -20,7 +20,6 @@ void table_free(struct table *t, void (*free_value)(void *value));
  * first call on only this may be called. */
 bool table_free_slice(struct table *t, int max, void (*free_value)(void *value));
 size_t table_count(const struct table *t);
-size_t table_bytes(const struct table *t);
 void *table_get(const struct table *t, struct bytes key);          /* NULL when absent */
 /* Sets and returns the value that was there before, or NULL. value must not be NULL. */
 void *table_put(struct table *t, struct bytes key, void *value);

@@ -333,11 +333,6 @@ int64_t engine_next_deadline_us(const struct engine *e)
 
 /* ---- submission ----------------------------------------------------------------------------- */
 
-int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt)
-{
-    return sched_fit_max_tokens(&e->sched, n_prompt, 1);
-}
-
 int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_branches)
 {
     if (n_branches > e->sched.max_running)

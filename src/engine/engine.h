@@ -169,10 +169,9 @@ enum submit_error engine_submit(struct engine *e, const struct cache_namespace *
                                 const int32_t *ids, int32_t n, const struct gen_options *options,
                                 const struct gen_events *events, void *owner, struct gen **gen,
                                 struct err *err);
-/* The most tokens that can ever be generated after a prompt of n_prompt ids: what fits into the
- * pool and into the context; 0 when the prompt alone is too large. */
-int64_t engine_fit_max_tokens(const struct engine *e, int32_t n_prompt);
-/* The same for each of n_branches; 0 also when so many can never run at once. */
+/* The most tokens that each of n_branches can ever generate after a prompt of n_prompt ids: what fits
+ * into the pool and into the context; 0 when the prompt alone is too large, or when so many branches
+ * can never run at once. */
 int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_branches);
 /* Ends all its branches now, queued or running, and calls output for what was held back, then end.
  * One that has ended already and whose end is still to be told keeps its own finish; it is told

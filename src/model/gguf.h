@@ -71,11 +71,9 @@ struct bytes gguf_metadata(const struct gguf *g);
 /* ---- keys ---------------------------------------------------------------------------------- */
 size_t gguf_n_keys(const struct gguf *g);
 struct bytes gguf_key(const struct gguf *g, size_t i, enum gguf_type *type); /* in file order */
-bool gguf_has(const struct gguf *g, const char *key);
 /* Integers of any width and sign are taken when the value fits. */
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *err);
 int gguf_get_i32(const struct gguf *g, const char *key, int32_t *out, struct err *err);
-int gguf_get_u64(const struct gguf *g, const char *key, uint64_t *out, struct err *err);
 int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct err *err); /* finite */
 int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct err *err);
 int gguf_get_string(const struct gguf *g, const char *key, struct bytes *out, struct err *err);
@@ -83,7 +81,6 @@ int gguf_get_string(const struct gguf *g, const char *key, struct bytes *out, st
 int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type element,
                    struct gguf_array *out, struct err *err);
 int32_t gguf_array_i32(const struct gguf_array *a, uint64_t i); /* i < a->n */
-float gguf_array_f32(const struct gguf_array *a, uint64_t i);
 bool gguf_array_next_string(struct gguf_array *a, struct bytes *out); /* false at the end */
 
 /* ---- tensors ------------------------------------------------------------------------------- */

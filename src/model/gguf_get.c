@@ -74,11 +74,6 @@ static const struct gguf_value *find(const struct gguf *g, const char *key)
     return table_get(g->keys, bytes_from(key));
 }
 
-bool gguf_has(const struct gguf *g, const char *key)
-{
-    return find(g, key) != NULL;
-}
-
 static int wrong_type(const struct gguf *g, const char *key, const struct gguf_value *v,
                       const char *expected, struct err *err)
 {
@@ -124,11 +119,6 @@ static int get_integer(const struct gguf *g, const char *key, int64_t low, uint6
         return err_set(err, "%s: key %s: %" PRIu64 " is above %" PRIu64, g->path, key, bits, high);
     *out = bits;
     return 1;
-}
-
-int gguf_get_u64(const struct gguf *g, const char *key, uint64_t *out, struct err *err)
-{
-    return get_integer(g, key, 0, UINT64_MAX, out, err);
 }
 
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *err)
@@ -212,14 +202,6 @@ int32_t gguf_array_i32(const struct gguf_array *a, uint64_t i)
 {
     int32_t value;
     ASSERT(a->element == GGUF_I32 && i < a->n);
-    memcpy(&value, a->at + i * sizeof value, sizeof value);
-    return value;
-}
-
-float gguf_array_f32(const struct gguf_array *a, uint64_t i)
-{
-    float value;
-    ASSERT(a->element == GGUF_F32 && i < a->n);
     memcpy(&value, a->at + i * sizeof value, sizeof value);
     return value;
 }

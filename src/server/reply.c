@@ -175,27 +175,6 @@ void reply_push(struct reply *r, int64_t n)
     put_header(r, r->protocol >= 3 ? '>' : '*', n);
 }
 
-void reply_double(struct reply *r, double value)
-{
-    char digits[40];
-    int n = format_real(digits, value);
-    if (r->protocol < 3) {
-        reply_bulk(r, (struct bytes){digits, (size_t)n});
-        return;
-    }
-    put(r, ",", 1);
-    put(r, digits, (size_t)n);
-    put(r, "\r\n", 2);
-}
-
-void reply_bool(struct reply *r, bool value)
-{
-    if (r->protocol >= 3)
-        put_line(r, value ? "#t\r\n" : "#f\r\n");
-    else
-        reply_int(r, value);
-}
-
 void reply_verbatim(struct reply *r, struct bytes text)
 {
     if (r->protocol < 3) {

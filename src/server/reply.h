@@ -45,8 +45,6 @@ void reply_array(struct reply *r, int64_t n);
 void reply_map(struct reply *r, int64_t n_pairs);        /* an array of 2n in version 2 */
 void reply_set(struct reply *r, int64_t n);              /* an array in version 2 */
 void reply_push(struct reply *r, int64_t n);             /* an array in version 2 */
-void reply_double(struct reply *r, double value);        /* a bulk string in version 2 */
-void reply_bool(struct reply *r, bool value);            /* an integer in version 2 */
 void reply_verbatim(struct reply *r, struct bytes text); /* kind txt; a bulk string in version 2 */
 void reply_raw(struct reply *r, struct bytes data);      /* a complete reply made elsewhere */
 

@@ -81,14 +81,6 @@ static void test_utf8_unfinished_counts_only_a_possible_beginning(void **state)
     assert_int_equal(utf8_unfinished("", 0), 0);
 }
 
-static void test_utf8_clean_replaces_maximal_parts(void **state)
-{
-    struct str out = {0};
-    utf8_append_clean(&out, "a\xff\xe2\x82z\xc3\xa9\xf0\x9f", 10);
-    assert_string_equal(out.data, "a\xef\xbf\xbd\xef\xbf\xbdz\xc3\xa9\xef\xbf\xbd");
-    str_free(&out);
-}
-
 /* ---- numbers and globs ----------------------------------------------------------------------- */
 
 static void test_integers_are_strict_as_in_redis(void **state)
@@ -680,7 +672,6 @@ int main(void)
         cmocka_unit_test(test_utf8_decodes_each_length_and_refuses_ill_formed),
         cmocka_unit_test(test_utf8_round_trips_every_code_point),
         cmocka_unit_test(test_utf8_unfinished_counts_only_a_possible_beginning),
-        cmocka_unit_test(test_utf8_clean_replaces_maximal_parts),
         cmocka_unit_test(test_integers_are_strict_as_in_redis),
         cmocka_unit_test(test_reals_take_exponents_and_refuse_nan_inf_hex_and_blanks),
         cmocka_unit_test(test_sizes_and_times_carry_units),

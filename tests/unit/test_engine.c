@@ -174,14 +174,14 @@ static void test_the_largest_growth_is_the_one_that_is_accepted(void **state)
     struct err err;
 
     for (int32_t n = 1; n < 1100; n += 37) {
-        int64_t most = engine_fit_max_tokens(w->engine, n);
+        int64_t most = engine_fit_group(w->engine, n, 1);
         assert_int_equal(most, n < 1024 ? 1024 - n : 0);
         if (most > 0)
             assert_int_equal(try_submit(w, n, most, &err), SUBMIT_OK);
         assert_int_equal(try_submit(w, n, most + 1, &err), SUBMIT_TOO_LARGE);
     }
-    assert_int_equal(engine_fit_max_tokens(short_context->engine, 890), 10);
-    assert_int_equal(engine_fit_max_tokens(short_context->engine, 900), 0);
+    assert_int_equal(engine_fit_group(short_context->engine, 890, 1), 10);
+    assert_int_equal(engine_fit_group(short_context->engine, 900, 1), 0);
     world_free(w);
     world_free(short_context);
 }

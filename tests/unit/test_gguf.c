@@ -13,7 +13,6 @@ static void test_values_come_back(void **state)
     assert_non_null(g);
     uint32_t a = 0;
     int32_t b = 0;
-    uint64_t c = 0;
     float f = 0;
     bool yes = false;
     struct bytes name;
@@ -23,8 +22,6 @@ static void test_values_come_back(void **state)
     assert_int_equal(b, -3);
     assert_int_equal(gguf_get_i32(g, "a.i64", &b, &err), 1);
     assert_int_equal(b, -5);
-    assert_int_equal(gguf_get_u64(g, "a.u64", &c, &err), 1);
-    assert_true(c == UINT64_C(1) << 40);
     assert_int_equal(gguf_get_f32(g, "a.f32", &f, &err), 1);
     assert_true(f == 1.5f);
     assert_int_equal(gguf_get_f32(g, "a.f64", &f, &err), 1);
@@ -51,7 +48,8 @@ static void test_arrays_come_back(void **state)
     assert_int_equal(array.n, 3);
     assert_int_equal(gguf_array_i32(&array, 1), -8);
     assert_int_equal(gguf_get_array(g, "a.floats", GGUF_F32, &array, &err), 1);
-    assert_true(gguf_array_f32(&array, 1) == -2);
+    assert_int_equal(array.n, 2);
+    assert_memory_equal(array.at, ((float[]){0.5f, -2}), 2 * sizeof(float));
     assert_int_equal(gguf_get_array(g, "a.words", GGUF_STRING, &array, &err), 1);
     assert_int_equal(array.n, 3);
     assert_true(gguf_array_next_string(&array, &word) && bytes_equal(word, BYTES("a")));
