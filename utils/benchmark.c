@@ -11,6 +11,7 @@
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 #include <event2/event.h>
@@ -409,50 +410,58 @@ static const char usage[] =
     "      --seed N           of synthetic prompts (1)   --stop       end-of-text ends an answer\n"
     "      --keep             do not delete the keys     --json       one JSON object\n";
 
-enum {
-    OPT_PROMPT = 256,
-    OPT_SHARED,
-    OPT_TOKENS,
-    OPT_TEMP,
-    OPT_FILE,
-    OPT_SPEED,
-    OPT_SCALE,
-    OPT_SEED,
-    OPT_STOP,
-    OPT_KEEP,
-    OPT_JSON,
-    OPT_HELP
-};
+enum argument_kind { ARG_TEXT, ARG_INT, ARG_INT64, ARG_REAL, ARG_WORKLOAD, ARG_FLAG, ARG_HELP };
 
-static const struct option long_options[] = {
-    {"host", 1, 0, 'h'},          {"port", 1, 0, 'p'},
-    {"socket", 1, 0, 's'},        {"password", 1, 0, 'a'},
-    {"clients", 1, 0, 'c'},       {"requests", 1, 0, 'n'},
-    {"workload", 1, 0, 'w'},      {"prompt", 1, 0, OPT_PROMPT},
-    {"shared", 1, 0, OPT_SHARED}, {"tokens", 1, 0, OPT_TOKENS},
-    {"temp", 1, 0, OPT_TEMP},     {"file", 1, 0, OPT_FILE},
-    {"speed", 1, 0, OPT_SPEED},   {"scale", 1, 0, OPT_SCALE},
-    {"seed", 1, 0, OPT_SEED},     {"stop", 0, 0, OPT_STOP},
-    {"keep", 0, 0, OPT_KEEP},     {"json", 0, 0, OPT_JSON},
-    {"help", 0, 0, OPT_HELP},     {0},
-};
+#define AT(field) .offset = offsetof(struct bench_options, field)
 
-static int64_t number(const char *name, const char *text, int64_t min, int64_t max)
+/* What usage says. */
+static const struct argument {
+    const char *name;
+    char letter; /* 0: none */
+    enum argument_kind kind;
+    size_t offset;
+    int64_t min, max; /* of whole numbers */
+    double least;     /* of others */
+} arguments[] = {
+    {"host", 'h', ARG_TEXT, AT(host)},
+    {"port", 'p', ARG_INT, AT(port), 1, 65535},
+    {"socket", 's', ARG_TEXT, AT(socket)},
+    {"password", 'a', ARG_TEXT, AT(password)},
+    {"clients", 'c', ARG_INT, AT(n_clients), 1, 10000},
+    {"requests", 'n', ARG_INT, AT(n_requests), 1, 10000000},
+    {"workload", 'w', ARG_WORKLOAD, AT(workload)},
+    {"prompt", 0, ARG_INT, AT(prompt_tokens), 1, 1 << 20},
+    {"shared", 0, ARG_INT, AT(shared_tokens), 0, 1 << 20},
+    {"tokens", 0, ARG_INT, AT(max_tokens), 1, 1 << 20},
+    {"temp", 0, ARG_REAL, AT(temperature), .least = 0},
+    {"file", 0, ARG_TEXT, AT(file)},
+    {"speed", 0, ARG_REAL, AT(speed), .least = 1e-6},
+    {"scale", 0, ARG_INT, AT(scale), 1, 1 << 20},
+    {"seed", 0, ARG_INT64, AT(seed), 0, INT64_MAX},
+    {"stop", 0, ARG_FLAG, AT(stop_at_end)},
+    {"keep", 0, ARG_FLAG, AT(keep)},
+    {"json", 0, ARG_FLAG, AT(json)},
+    {"help", 0, .kind = ARG_HELP},
+};
+enum { N_ARGUMENTS = sizeof arguments / sizeof *arguments };
+
+static int64_t number(const struct argument *a, const char *text)
 {
     int64_t value;
-    if (!parse_i64(bytes_from(text), &value) || value < min || value > max) {
-        fprintf(stderr, "%s must be a whole number between %lld and %lld, not '%s'\n", name,
-                (long long)min, (long long)max, text);
+    if (!parse_i64(bytes_from(text), &value) || value < a->min || value > a->max) {
+        fprintf(stderr, "--%s must be a whole number between %lld and %lld, not '%s'\n", a->name,
+                (long long)a->min, (long long)a->max, text);
         exit(2);
     }
     return value;
 }
 
-static double real(const char *name, const char *text, double min)
+static double real(const struct argument *a, const char *text)
 {
     double value;
-    if (!parse_real(bytes_from(text), &value) || value < min) {
-        fprintf(stderr, "%s must be a number of at least %g, not '%s'\n", name, min, text);
+    if (!parse_real(bytes_from(text), &value) || value < a->least) {
+        fprintf(stderr, "--%s must be a number of at least %g, not '%s'\n", a->name, a->least,
+                text);
         exit(2);
     }
     return value;
@@ -467,6 +476,43 @@ static enum workload workload_by_name(const char *name)
     exit(2);
 }
 
+static void set_argument(struct bench_options *o, const struct argument *a, const char *text)
+{
+    void *at = (char *)o + a->offset;
+    switch (a->kind) {
+    case ARG_TEXT:
+        *(const char **)at = text;
+        break;
+    case ARG_INT:
+        *(int *)at = (int)number(a, text);
+        break;
+    case ARG_INT64:
+        *(int64_t *)at = number(a, text);
+        break;
+    case ARG_REAL:
+        *(double *)at = real(a, text);
+        break;
+    case ARG_WORKLOAD:
+        *(enum workload *)at = workload_by_name(text);
+        break;
+    case ARG_FLAG:
+        *(bool *)at = true;
+        break;
+    case ARG_HELP:
+        fputs(usage, stdout);
+        exit(0);
+    }
+}
+
+/* What getopt_long returned: a letter, or the place in the table; NULL: neither. */
+static const struct argument *find_argument(int c)
+{
+    for (int i = 0; i < N_ARGUMENTS; i++)
+        if (c == i || (arguments[i].letter && c == arguments[i].letter))
+            return &arguments[i];
+    return NULL;
+}
+
 static struct bench_options parse_arguments(int argc, char **argv)
 {
     struct bench_options o = {.host = "127.0.0.1",
@@ -479,70 +525,17 @@ static struct bench_options parse_arguments(int argc, char **argv)
                               .speed = 1,
                               .scale = 32,
                               .seed = 1};
+    struct option options[N_ARGUMENTS + 1] = {{0}};
     int c;
-    while ((c = getopt_long(argc, argv, "h:p:s:a:c:n:w:", long_options, NULL)) != -1) {
-        switch (c) {
-        case 'h':
-            o.host = optarg;
-            break;
-        case 'p':
-            o.port = (int)number("--port", optarg, 1, 65535);
-            break;
-        case 's':
-            o.socket = optarg;
-            break;
-        case 'a':
-            o.password = optarg;
-            break;
-        case 'c':
-            o.n_clients = (int)number("--clients", optarg, 1, 10000);
-            break;
-        case 'n':
-            o.n_requests = (int)number("--requests", optarg, 1, 10000000);
-            break;
-        case 'w':
-            o.workload = workload_by_name(optarg);
-            break;
-        case OPT_PROMPT:
-            o.prompt_tokens = (int)number("--prompt", optarg, 1, 1 << 20);
-            break;
-        case OPT_SHARED:
-            o.shared_tokens = (int)number("--shared", optarg, 0, 1 << 20);
-            break;
-        case OPT_TOKENS:
-            o.max_tokens = (int)number("--tokens", optarg, 1, 1 << 20);
-            break;
-        case OPT_TEMP:
-            o.temperature = real("--temp", optarg, 0);
-            break;
-        case OPT_FILE:
-            o.file = optarg;
-            break;
-        case OPT_SPEED:
-            o.speed = real("--speed", optarg, 1e-6);
-            break;
-        case OPT_SCALE:
-            o.scale = (int)number("--scale", optarg, 1, 1 << 20);
-            break;
-        case OPT_SEED:
-            o.seed = number("--seed", optarg, 0, INT64_MAX);
-            break;
-        case OPT_STOP:
-            o.stop_at_end = true;
-            break;
-        case OPT_KEEP:
-            o.keep = true;
-            break;
-        case OPT_JSON:
-            o.json = true;
-            break;
-        case OPT_HELP:
-            fputs(usage, stdout);
-            exit(0);
-        default:
+    for (int i = 0; i < N_ARGUMENTS; i++)
+        options[i] = (struct option){arguments[i].name, arguments[i].kind < ARG_FLAG, NULL, i};
+    while ((c = getopt_long(argc, argv, "h:p:s:a:c:n:w:", options, NULL)) != -1) {
+        const struct argument *a = find_argument(c);
+        if (!a) {
             fputs(usage, stderr);
             exit(2);
         }
+        set_argument(&o, a, optarg);
     }
     if (o.n_requests < 0)
         o.n_requests = o.workload == WORKLOAD_TRACE ? 0 : 32;
