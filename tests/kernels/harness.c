@@ -60,6 +60,12 @@ struct subject harness_ref(void)
     return (struct subject){backend_find("ref", NULL), NULL};
 }
 
+void harness_tell_part(const char *what)
+{
+    if (HARNESS_PART > 1)
+        print_message("# a sanitizer looks on: %s\n", what);
+}
+
 struct plan_limits harness_limits(int32_t block_size)
 {
     return (struct plan_limits){

@@ -14,6 +14,16 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
+/* Under a sanitizer every access is looked at: a product takes 20 to 60 times as long. What costs most
+ * is done there with a quarter of the widths and a third of the row counts, all types and code paths
+ * remaining; tests that do so say it (harness_tell_part). */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+enum { HARNESS_PART = 4 };
+#else
+enum { HARNESS_PART = 1 };
+#endif
+void harness_tell_part(const char *what);
+
 /* A backend with a code path. */
 struct subject {
     const struct backend_ops *ops;
