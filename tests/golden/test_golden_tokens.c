@@ -20,6 +20,7 @@
 #include "model/gguf.h"
 #include "model/tokenizer.h"
 #include "tests/golden/golden.h"
+#include "tests/unit/token_checks.h"
 
 /* ---- the real model ------------------------------------------------------------------------- */
 
@@ -53,19 +54,6 @@ static void check_text(const struct tokenizer *t, struct bytes text, bool specia
     struct ids ids = {0};
     tokenizer_encode(t, text, special, &ids);
     golden_check_ids(what, &ids, expected);
-    ids_free(&ids);
-}
-
-/* Encoded without control tokens and decoded again. */
-static void check_round_trip(const struct tokenizer *t, struct bytes text, struct bytes expected)
-{
-    struct ids ids = {0};
-    struct str back = {0};
-    tokenizer_encode(t, text, false, &ids);
-    tokenizer_decode(t, ids.data, ids.n, false, &back);
-    assert_int_equal(back.len, expected.len);
-    assert_memory_equal(bytes_of(&back).data, expected.data, expected.len);
-    str_free(&back);
     ids_free(&ids);
 }
 

@@ -10,6 +10,7 @@
 #include "model/gguf.h"
 #include "model/gguf_write.h"
 #include "model/tokenizer.h"
+#include "tests/unit/token_checks.h"
 
 #define KEY(name) "tokenizer.ggml." name
 #define G "\xc4\xa0" /* how a blank is spelled in vocabularies */
@@ -103,20 +104,6 @@ static struct tokenizer *load_or_fail(const struct change *c)
         fail_msg("%s", err.text);
     return t;
 }
-
-static void check_ids(const struct tokenizer *t, struct bytes text, bool special,
-                      const int32_t *expected, int32_t n)
-{
-    struct ids ids = {0};
-    tokenizer_encode(t, text, special, &ids);
-    assert_int_equal(ids.n, n);
-    for (int32_t i = 0; i < n; i++)
-        assert_int_equal(ids.data[i], expected[i]);
-    ids_free(&ids);
-}
-#define CHECK_IDS(t, text, special, ...)                                                           \
-    check_ids(t, BYTES(text), special, (const int32_t[]){__VA_ARGS__},                             \
-              sizeof((const int32_t[]){__VA_ARGS__}) / 4)
 
 static void test_tokens_of_every_type_are_what_the_file_says(void **state)
 {

@@ -17,6 +17,7 @@
 #include "model/gguf.h"
 #include "model/gguf_write.h"
 #include "model/tokenizer.h"
+#include "tests/unit/token_checks.h"
 #include "tests/unit/toy_vocab.h"
 
 /* Token ids of these merges: 256 ... */
@@ -28,32 +29,6 @@ static struct tokenizer *toy(void)
 {
     struct toy_vocab v = {.merges = MERGES, .specials = SPECIALS};
     return toy_vocab_build(&v);
-}
-
-static void check_ids(const struct tokenizer *t, struct bytes text, bool special,
-                      const int32_t *expected, int32_t n)
-{
-    struct ids ids = {0};
-    tokenizer_encode(t, text, special, &ids);
-    assert_int_equal(ids.n, n);
-    for (int32_t i = 0; i < n; i++)
-        assert_int_equal(ids.data[i], expected[i]);
-    ids_free(&ids);
-}
-#define CHECK_IDS(t, text, special, ...)                                                           \
-    check_ids(t, BYTES(text), special, (const int32_t[]){__VA_ARGS__},                             \
-              sizeof((const int32_t[]){__VA_ARGS__}) / 4)
-
-static void check_round_trip(const struct tokenizer *t, struct bytes text, struct bytes expected)
-{
-    struct ids ids = {0};
-    struct str back = {0};
-    tokenizer_encode(t, text, false, &ids);
-    tokenizer_decode(t, ids.data, ids.n, false, &back);
-    assert_int_equal(back.len, expected.len);
-    assert_memory_equal(bytes_of(&back).data, expected.data, expected.len);
-    str_free(&back);
-    ids_free(&ids);
 }
 
 /* ---- merging -------------------------------------------------------------------------------- */
