@@ -22,6 +22,7 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import signal
@@ -473,6 +474,19 @@ def test(name):
         return function
 
     return register
+
+
+def main_in_folders(functions):
+    """Tests of programs: runs every test_* of the dictionary, each with an empty folder of its own."""
+
+    def in_folder(function):
+        with tempfile.TemporaryDirectory() as folder:
+            function(folder)
+
+    for name, function in functions.items():
+        if name.startswith("test_"):
+            test(name)(functools.partial(in_folder, function))
+    main()
 
 
 def main():

@@ -2,8 +2,8 @@
 import hashlib
 import os
 import subprocess
-import sys
-import tempfile
+
+from kvasir_test import main_in_folders
 
 PROGRAM = os.path.join(os.environ.get("KVASIR_BUILD", "."), "kvasir-mkmodel")
 WIDE = ["--width", "256", "--heads", "4", "--head-dim", "64", "--inner", "512"]
@@ -80,19 +80,4 @@ def test_help_names_every_option(folder):
         assert "  " + option in done.stdout, option
 
 
-def main():
-    tests = [(n, f) for n, f in globals().items() if n.startswith("test_")]
-    failed = 0
-    print("1..%d" % len(tests))
-    for number, (name, test) in enumerate(tests, 1):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                print("ok %d - %s" % (number, name))
-            except AssertionError as error:
-                failed += 1
-                print("not ok %d - %s\n# %r" % (number, name, error))
-    sys.exit(1 if failed else 0)
-
-
-main()
+main_in_folders(globals())

@@ -2,8 +2,8 @@
 import json
 import os
 import subprocess
-import sys
-import tempfile
+
+from kvasir_test import main_in_folders
 
 BUILD = os.environ.get("KVASIR_BUILD", ".")
 PROGRAM = os.path.join(BUILD, "kvasir-model-bench")
@@ -119,20 +119,4 @@ def test_wrong_options_are_told(folder):
         assert done.stdout == ""
 
 
-def main():
-    tests = [(n, f) for n, f in sorted(globals().items()) if n.startswith("test_")]
-    failed = 0
-    print(f"1..{len(tests)}")
-    for number, (name, test) in enumerate(tests, 1):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(folder)
-                print(f"ok {number} - {name}")
-            except Exception as error:  # one broken case does not hide the others
-                failed += 1
-                print(f"not ok {number} - {name}\n# {error!r}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main_in_folders(globals())
