@@ -110,11 +110,13 @@ static struct docs_node *parse_word(struct parser *p)
         return token;
     }
     struct docs_node *value = node_new(DOCS_VALUE);
-    const char *colon = memchr(word, ':', len);
-    size_t name_len = colon ? (size_t)(colon - word) : len;
+    size_t name_len = len;
+    for (size_t i = 0; i < len; i++)
+        if (word[i] == ':')
+            name_len = i; /* the last one: ip:port:string is ip:port */
     str_append(&value->name, word, name_len);
-    if (colon)
-        str_append(&value->type, colon + 1, len - name_len - 1);
+    if (name_len < len)
+        str_append(&value->type, word + name_len + 1, len - name_len - 1);
     else
         str_append_str(&value->type, "string");
     return value;

@@ -323,6 +323,41 @@ def draw_many(pair, seed, n):
             yield fault
 
 
+def types_of(arguments):
+    for argument in arguments:
+        yield argument["type"]
+        yield from types_of(argument.get("arguments", ()))
+
+
+def compare_docs(theirs, ours, report):
+    for name, docs in ours.items():
+        for kind in types_of(docs.get("arguments", ())):
+            report(kind.decode() in "string integer double key pattern unix-time pure-token oneof block".split(),
+                   f"{name} has an argument of type {kind}")
+        for fact in ("since", "group") if name in theirs else ():
+            report(docs[fact] == theirs[name][fact], f"{name} {fact}: redis {theirs[name][fact]}, kvasir {docs[fact]}")
+        compare_docs(theirs.get(name, {}).get("subcommands", {}), docs.get("subcommands", {}), report)
+
+
+@test("COMMAND DOCS: since and group as Redis says, types of arguments that redis-cli knows")
+def _():
+    with Pair() as pair:
+        faults, n = [], 0
+
+        def report(is_right, text):
+            nonlocal n
+            n += 1
+            if not is_right:
+                faults.append(text)
+        replies = []
+        for c in pair.control:
+            c.ask("HELLO", 3)
+            replies.append(c.call("COMMAND", "DOCS"))
+        compare_docs(*replies, report)
+        print(f"# {n} facts compared")
+        assert not faults and n > 300, "\n".join(faults)
+
+
 @test("CLIENT INFO and CLIENT LIST have the fields of Redis, in its order")
 def _():
     with Pair() as pair:
