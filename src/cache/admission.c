@@ -245,6 +245,20 @@ static void settle_seat(struct cache *c, struct cache_seat *seat, int32_t n_bloc
     }
 }
 
+/* What was found for it, as far as it can be used: nothing is taken yet. */
+static void prepare_seat(const struct cache *c, struct cache_seat *seat)
+{
+    struct cache_found *found = &seat->found;
+
+    seat->copy = (struct cache_copy){0};
+    if (seat->table->n_slots > 0) { /* it waits for nobody, and has what it would copy */
+        found->promised_by = NULL;
+        found->source = PLANTED(SWAP_COPIED) ? found->source : -1;
+    }
+    ASSERT(seat->table->is_open && seat->table->n_blocks == 0 && !found->promised_by);
+    ASSERT(blocks_of(c, seat) <= seat->table->cap);
+}
+
 bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seats, int32_t n_common,
                        int32_t keep)
 {
@@ -252,16 +266,9 @@ bool cache_reserve_all(struct cache *c, struct cache_seat *seats, int32_t n_seat
     bool with_copies;
 
     for (int32_t i = 0; i < n_seats; i++) {
-        struct cache_found *found = &seats[i].found;
-        seats[i].copy = (struct cache_copy){0};
-        if (seats[i].table->n_slots > 0) { /* it waits for nobody, and has what it would copy */
-            found->promised_by = NULL;
-            found->source = PLANTED(SWAP_COPIED) ? found->source : -1;
-        }
-        ASSERT(seats[i].table->is_open && seats[i].table->n_blocks == 0 && !found->promised_by);
-        ASSERT(blocks_of(c, &seats[i]) <= seats[i].table->cap);
-        if (i > 0 && found->n_hits < n_common)
-            found->source = -1; /* its next block is the lead's to fill */
+        prepare_seat(c, &seats[i]);
+        if (i > 0 && seats[i].found.n_hits < n_common)
+            seats[i].found.source = -1; /* its next block is the lead's to fill */
     }
     if (!fits(c, seats, n_seats, count_new(c, seats, n_seats, n_common), keep, &with_copies)) {
         if (PLANTED(HITS_KEPT))

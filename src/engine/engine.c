@@ -340,18 +340,24 @@ int64_t engine_fit_group(const struct engine *e, int32_t n_prompt, int32_t n_bra
     return sched_fit_max_tokens(&e->sched, n_prompt, n_branches);
 }
 
+/* The most ids that a branch which goes on has generated before. */
+static int32_t longest_start(const struct gen_options *options, int32_t n_branches)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; options->starts && i < n_branches; i++)
+        if ((!options->starts[i].is_over || PLANTED(OVER_COUNTED)) && n < options->starts[i].n)
+            n = options->starts[i].n;
+    return n;
+}
+
 /* What can never be served is refused here, with limit and value. */
 static enum submit_error check_submit(const struct engine *e, int32_t n_prompt,
                                       const struct gen_options *options, struct err *err)
 {
     const struct sched *s = &e->sched;
-    int32_t n = n_prompt; /* with the most that a branch has generated before */
     int32_t n_branches = options->n_branches > 0 ? options->n_branches : 1;
-
-    for (int32_t i = 0; options->starts && i < n_branches; i++)
-        if ((!options->starts[i].is_over || PLANTED(OVER_COUNTED)) &&
-            n < n_prompt + options->starts[i].n)
-            n = n_prompt + options->starts[i].n;
+    int32_t n = n_prompt + longest_start(options, n_branches);
     int32_t most = options->beam ? ENGINE_MAX_BEAM : ENGINE_MAX_BRANCHES;
     if (n_branches > most || options->n_branches < 0) {
         err_set(err, "%d %s, from 1 to %d are possible", options->n_branches,
