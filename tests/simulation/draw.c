@@ -137,6 +137,8 @@ static void draw_group(struct rng *r, const struct world_config *c, const struct
     if (is_beam && below(r, 2))
         op->args[ARG_FLAGS] &= ~FLAG_IGNORE_EOS;
     op->args[ARG_FLAGS] |= is_beam ? FLAG_BEAM | (below(r, 3) == 0 ? FLAG_EARLY : 0) : 0;
+    if (is_beam && (op->args[ARG_FLAGS] & FLAG_STOPS) && op->args[ARG_SEED] == 4)
+        op->args[ARG_FLAGS] |= FLAG_MOST_STOP;
     int32_t room = (c->n_blocks - length / size) / (is_group ? n : 1) * size - length % size;
     if (op->args[ARG_MAX_TOKENS] > room && below(r, 8) > 0)
         op->args[ARG_MAX_TOKENS] = room > 1 ? room : 1;

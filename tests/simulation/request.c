@@ -33,6 +33,11 @@ int32_t world_make_prompt(const struct world *w, int32_t number, const struct op
 struct gen_options world_options(const struct op *op)
 {
     static const struct bytes stops[] = {{"ab", 2}, {"bb", 2}, {"caac", 4}, {"b", 1}};
+    /* All letters but a and b: fewer than the width go on of most beams. */
+    static const struct bytes most[] = {{"c", 1}, {"d", 1}, {"e", 1}, {"f", 1}, {"g", 1},
+                                        {"h", 1}, {"i", 1}, {"j", 1}, {"k", 1}, {"l", 1},
+                                        {"m", 1}, {"n", 1}, {"o", 1}, {"p", 1}, {"q", 1},
+                                        {"r", 1}, {"s", 1}, {"t", 1}, {"u", 1}, {"v", 1}};
     static const struct plan_bias ban_a[] = {{.id = 1, .value = -INFINITY}};
     static const float penalties[] = {1, 0, 2.5f, -1};
     struct gen_options o = gen_options_default();
@@ -50,6 +55,10 @@ struct gen_options world_options(const struct op *op)
     o.n_stops = flags & FLAG_STOPS ? 1 + op->args[ARG_SEED] % 4 : 0;
     o.n_branches = op->args[ARG_BRANCHES] > 0 ? op->args[ARG_BRANCHES] : 1;
     o.beam = flags & FLAG_BEAM;
+    if (flags & FLAG_MOST_STOP) {
+        o.stops = most;
+        o.n_stops = sizeof most / sizeof *most;
+    }
     o.early_stop = flags & FLAG_EARLY;
     o.length_penalty = penalties[op->args[ARG_SEED] % 4];
     o.logprobs = flags & FLAG_LOGPROBS;

@@ -106,6 +106,7 @@ enum op_flag {
     FLAG_LOGPROBS = 512,
     FLAG_PROMPT_LOGPROBS = 1024,
     FLAG_WITH_INFO = 2048, /* keys: clients are told the end entries */
+    FLAG_MOST_STOP = 4096, /* nearly every letter is a stop string: beams get narrow */
 };
 enum key_mode { KEY_WAITS, KEY_ASYNC, KEY_BLOCKS, KEY_N_MODES };
 enum op_react { REACT_NONE, REACT_CANCEL, REACT_FORK, REACT_CONTINUE, REACT_N };
