@@ -55,6 +55,7 @@ static struct swarm draw_swarm(struct rng *r)
         .flags = PICK(r, 0, 4, 12),
         .groups = PICK(r, 0, 2, 6, 14),
         .beams = PICK(r, 0, 3, 8, 16),
+        .stories = PICK(r, 0, 1, 4, 12),
     };
     return s;
 }
@@ -165,9 +166,10 @@ struct op draw_step(struct rng *r, const struct swarm *s)
     return op;
 }
 
-static struct op draw_op(struct rng *r, const struct world_config *c, struct swarm *s)
+static struct op draw_op_of(enum op_kind kind, struct rng *r, const struct world_config *c,
+                            struct swarm *s)
 {
-    struct op op = {.kind = draw_op_kind(r, s)};
+    struct op op = {.kind = kind};
     switch (op.kind) {
     case OP_GEN:
     case OP_PROBE:
@@ -203,6 +205,66 @@ static struct op draw_op(struct rng *r, const struct world_config *c, struct swa
         break;
     }
     return op;
+}
+
+/* ---- stories: groups that are given up and resumed, once or again and again ---------------------- */
+
+/* The newest of what is there, as long as that is 22 at most: all numbers up to it divide the next. */
+enum { NEWEST = 232792559 };
+
+static struct op *tell(struct rng *r, struct swarm *swarm, struct script *s, enum op_kind kind)
+{
+    struct op op = draw_op_of(kind, r, &s->config, swarm);
+    script_add(s, &op);
+    return &s->ops[s->n_ops - 1];
+}
+
+static void tell_steps(struct rng *r, struct swarm *swarm, struct script *s, int32_t most)
+{
+    for (int32_t i = below(r, most + 1); i > 0; i--)
+        (void)tell(r, swarm, s, OP_STEP);
+}
+
+/* Somebody else, before it is back: what was cached is gone, a long prompt stands in the way. */
+static void tell_between(struct rng *r, struct swarm *swarm, struct script *s)
+{
+    if (below(r, 2))
+        (void)tell(r, swarm, s, OP_CLEAR);
+    if (below(r, 2)) {
+        struct op *op = tell(r, swarm, s, OP_GEN);
+        if (below(r, 3) == 0)
+            op->args[ARG_LENGTH] = 6 * s->config.block_size;
+        op->args[ARG_MAX_TOKENS] = 1 + below(r, 9);
+    }
+    tell_steps(r, swarm, s, 1);
+}
+
+static void draw_story(struct rng *r, struct swarm *swarm, struct script *s)
+{
+    struct op *op = tell(r, swarm, s, OP_GEN);
+    int32_t size = s->config.block_size, root = op->args[ARG_TARGET];
+    op->args[ARG_BRANCHES] = PICK(r, 2, 2, 3, 4);
+    op->args[ARG_FLAGS] &= ~FLAG_BEAM;
+    op->args[ARG_LENGTH] = 1 + below(r, 4 * size);
+    op->args[ARG_VARIANT] = op->args[ARG_EXTRA] = op->args[ARG_REACT] = op->args[ARG_DEADLINE] = 0;
+    op->args[ARG_MAX_TOKENS] = PICK(r, 5, 20, 40, 128);
+    for (int32_t n = 1 + below(r, 3); n > 0; n--) {
+        tell_steps(r, swarm, s, PICK(r, 4, 12, 24));
+        op = tell(r, swarm, s, OP_CANCEL);
+        op->args[ARG_TARGET] = NEWEST;
+        op->args[ARG_FINISH] = 2; /* orphaned */
+        tell_between(r, swarm, s);
+        op = tell(r, swarm, s, OP_RESUME);
+        op->args[ARG_TARGET] = NEWEST;
+        op->args[ARG_EXTRA] = below(r, 2);
+        op->args[ARG_REACT] = op->args[ARG_DEADLINE] = 0;
+    }
+    if (below(r, 2))
+        return;
+    op = tell(r, swarm, s, OP_GEN); /* the first block of the same, or two */
+    op->args[ARG_TARGET] = root;
+    op->args[ARG_LENGTH] = size * (1 + below(r, 2));
+    op->args[ARG_VARIANT] = op->args[ARG_EXTRA] = 0;
 }
 
 static void draw_liveness(struct rng *r, struct swarm *s)
@@ -270,9 +332,11 @@ void script_draw(struct script *s, enum draw_kind kind, uint64_t seed, int32_t n
         draw_key_weights(&r, &swarm);
     }
     while (s->n_ops < n_ops) {
-        struct op op = draw_op(&r, &s->config, &swarm);
+        struct op op = draw_op_of(draw_op_kind(&r, &swarm), &r, &s->config, &swarm);
         script_add(s, &op);
-        if (kind == DRAW_KEYS && below(&r, 64) < swarm.stories)
+        if (below(&r, 64) < swarm.stories && kind == DRAW_KEYS)
+            draw_key_story(&r, &swarm, s);
+        else if (below(&r, 64) < swarm.stories)
             draw_story(&r, &swarm, s);
     }
     s->n_ops = n_ops; /* the last story may be cut short */

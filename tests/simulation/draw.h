@@ -26,7 +26,7 @@ struct swarm {
     int32_t fail;     /* of 4096 steps fail */
     int32_t urgent, deadlines, reacts, flags; /* of 16 submissions have some */
     int32_t ids;                              /* of 16 GENs on keys have one */
-    int32_t stories;                          /* of 64 operations on keys begin one */
+    int32_t stories;                          /* of 64 operations begin one */
     int32_t groups, beams;                    /* of 16 are some; of 16 of those are beams */
     int32_t last_root, last_length, last_variant, last_extra;
 };
@@ -40,6 +40,6 @@ struct op draw_step(struct rng *r, const struct swarm *s);
 void draw_key_weights(struct rng *r, struct swarm *s);
 void draw_key_args(struct rng *r, const struct world_config *c, struct swarm *s, struct op *op);
 /* A few operations that belong together, with others among them. */
-void draw_story(struct rng *r, struct swarm *swarm, struct script *s);
+void draw_key_story(struct rng *r, struct swarm *swarm, struct script *s);
 
 #endif

@@ -233,7 +233,7 @@ static void tell_heard(struct story *t)
     tell(t, OP_KEY_AGAIN)->args[KEY_BACK] = 0;
 }
 
-void draw_story(struct rng *r, struct swarm *swarm, struct script *s)
+void draw_key_story(struct rng *r, struct swarm *swarm, struct script *s)
 {
     static void (*const stories[])(struct story * t) = {tell_orphan, tell_orphan, tell_forks,
                                                         tell_ends, tell_heard};
