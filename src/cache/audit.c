@@ -241,6 +241,17 @@ static int check_roots(const struct audit *a)
 
 /* ---- T1, W1: tables and promises ------------------------------------------------------------- */
 
+/* Tokens that the owner of a table has computed of entry j: branches that go on from one prompt name
+ * the blocks that the first of them fills. */
+static int32_t computed_of(const struct audit *a, const struct block_table *t, int32_t j)
+{
+    int32_t most = 0;
+    for (const struct block_table *o = t->owner->tables; o; o = o->next)
+        if (j < o->n_blocks && o->blocks[j] == t->blocks[j] && o->computed > most)
+            most = o->computed;
+    return most - j * a->prefix->block_size;
+}
+
 static int check_entry(const struct audit *a, const struct block_table *t, int32_t j)
 {
     const struct prefix *x = a->prefix;
@@ -253,9 +264,9 @@ static int check_entry(const struct audit *a, const struct block_table *t, int32
     if (parent.number != node->parent.number || parent.serial != node->parent.serial)
         return err_set(a->err, "T1: the parent of block %d is %d, in its table %d", t->blocks[j],
                        node->parent.number, parent.number);
-    if (node->kind == PREFIX_TAIL && node->n_ids > t->computed - j * x->block_size)
+    if (node->kind == PREFIX_TAIL && node->n_ids > computed_of(a, t, j))
         return err_set(a->err, "T1: tail %d says %d tokens, %d are computed", t->blocks[j],
-                       node->n_ids, t->computed - j * x->block_size);
+                       node->n_ids, computed_of(a, t, j));
     return 0;
 }
 
