@@ -2,13 +2,14 @@
 # A pipeline, a transaction and a new link need one process: they come through its standard input.
 # shellcheck shell=bash
 port=$1
+export LC_ALL=C # drawn bytes are no UTF-8: to grep a binary file, then
 
 cli() {
     redis-cli -p "$port" --raw "$@"
 }
 
 last_finish() {
-    cli XREVRANGE "$1" + - COUNT 1 | grep -A1 -x finish | tail -1
+    cli XREVRANGE "$1" + - COUNT 1 | grep -aA1 -x finish | tail -1
 }
 
 check_connect() {
@@ -33,8 +34,8 @@ check_ASYNC_and_XREAD() {
     last=$(cli GEN s hello MAXTOKENS 30 IGNOREEOS ASYNC)
     while :; do
         reply=$(cli XREAD BLOCK 4000 STREAMS s "$last" | tr -d '\0')
-        ! grep -qx finish <<<"$reply" || return 0
-        last=$(grep -E '^[0-9]+-[0-9]+$' <<<"$reply" | tail -1)
+        ! grep -aqx finish <<<"$reply" || return 0
+        last=$(grep -aE '^[0-9]+-[0-9]+$' <<<"$reply" | tail -1)
         [ -n "$last" ] || return 1
     done
 }

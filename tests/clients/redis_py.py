@@ -15,7 +15,7 @@ GREEDY = ("TEMP", "0", "IGNOREEOS")
 
 
 def connect(**options):
-    return redis.Redis(host="127.0.0.1", port=PORT, **options)
+    return redis.Redis(host="127.0.0.1", port=PORT, encoding_errors="replace", **options)  # drawn bytes are no UTF-8
 
 
 def entries_of(reply):
@@ -85,7 +85,7 @@ def check_gen():
 
 
 def check_group():
-    r = connect(decode_responses=True, encoding_errors="replace")  # drawn bytes are no UTF-8
+    r = connect(decode_responses=True)
     texts = r.execute_command("GEN", "n", "hello there", "N", 3, "MAXTOKENS", 12, "TEMP", 1, "SEED", 7, "IGNOREEOS")
     ends = sorted((f for _, f in r.xrange("n")[1:]), key=lambda f: int(f["branch"]))
     assert texts == [f["text"] for f in ends] and len(set(texts)) > 1, (texts, ends)
