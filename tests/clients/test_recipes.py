@@ -22,11 +22,12 @@ with open(os.path.join(SOURCE, "RECIPES.md"), encoding="utf-8") as text:
 BLOCKS = {m.group(2): m.group(3) for m in re.finditer(r"^```(\w+) (\S+)\n(.*?)^```$", TEXT, re.S | re.M)}
 
 
-def server():
-    """Its model takes some milliseconds a token: what a recipe cancels goes on for ten seconds."""
-    slow = tiny_model("--layers", "12", "--width", "384", "--heads", "6", "--kv-heads", "3", "--head-dim", "64",
-                      "--inner", "1024")
-    return Server({"model": slow})
+# Some milliseconds a token: what a recipe cancels goes on for ten seconds.
+SLOW = ("--layers", "12", "--width", "384", "--heads", "6", "--kv-heads", "3", "--head-dim", "64", "--inner", "1024")
+
+
+def server(*model):
+    return Server({"model": tiny_model(*model)})
 
 
 def run(server, name, command, suffix, prepare=None, env=None):
@@ -62,6 +63,7 @@ def _():
     with server() as s:
         run(s, "redis-cli", ["sh", "-e"], ".sh")
         with s.connect() as c:
+            c.wait_end("tale", "0-0")
             assert c.call("XLEN", "story:b") == 2 and c.call("XLEN", "tale") == 2 and c.call("XLEN", "notes") == 2
             c.wait_end("c", "0-0")
             assert c.call("XLEN", "c") == 2
@@ -73,7 +75,7 @@ def register_python(name, library, python):
         if not python:
             raise Skip(f"redis-py of {library} is not installed")
         need([python, "-c", "import redis.cluster"], f"redis-py of {library}")
-        with server() as s:
+        with server(*(SLOW if name == "redis-py" else ())) as s:
             run(s, name, [python], ".py")
 
 
@@ -131,7 +133,7 @@ sys.modules["redis"] = types.SimpleNamespace(Redis=lambda **_: Fake())
 @test("the readers' loops of the recipes find an end that comes between XREAD and GENINFO")
 def _():
     for name, ends_at, call in (("redis-py", "print(ask", "print(*stream('k', 'hello'))"),
-                                ("redis-py-asyncio", "async def main", "print(asyncio.run(read(AsyncFake(), 'k', '1-0')))")):
+                                ("redis-py-asyncio", "async def ask", "print(asyncio.run(read(AsyncFake(), 'k', '1-0')))")):
         functions = BLOCKS[name].split(ends_at)[0].replace("import redis.asyncio\n", "")
         done = subprocess.run([sys.executable, "-c", LAST_LOOK + functions + call], capture_output=True,
                               text=True, timeout=PATIENCE_S, check=False)
