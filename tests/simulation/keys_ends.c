@@ -217,15 +217,19 @@ static int32_t answer_length(const struct plain_beam *beam, int32_t i, int32_t *
     return n - *n_stop;
 }
 
-/* The texts of its end entries, which stand behind the model's last, are these answers. */
+/* Its end entries, which stand behind the model's last, are these answers: their texts, and how many
+ * ids were generated for each, stop strings included. */
 static bool are_answers(const struct plain_beam *beam, const struct stream *s, int32_t from)
 {
     for (int32_t j = from; j < (int32_t)s->n; j++) {
         const struct entry *end = stream_entry(s, (size_t)j);
-        int32_t n_stop;
-        if (end->kind != ENTRY_END || end->branch < 0 || end->branch >= beam->options.n_branches ||
-            (int32_t)end->text.len != answer_length(beam, end->branch, &n_stop) ||
-            (end->text.len > 0 && !equal_letters(beam->answers[end->branch].ids, end->text)))
+        int32_t n_stop, n;
+        if (end->kind != ENTRY_END || end->branch < 0 || end->branch >= beam->options.n_branches)
+            return false;
+        n = answer_length(beam, end->branch, &n_stop);
+        if ((int32_t)end->text.len != n ||
+            conversation_end_number(end, "generated") != n + n_stop ||
+            (n > 0 && !equal_letters(beam->answers[end->branch].ids, end->text)))
             return false;
     }
     return true;

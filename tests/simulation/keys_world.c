@@ -254,6 +254,8 @@ static void turn(struct keys_world *k, bool done, bool fail, bool late)
     note_gens(k);
     engine_turn(w->engine);
     w->toy.may_finish = false;
+    if (w->toy.n_steps == n_steps) /* a beam may be let in without a step, and then be given up */
+        check_lru(w, LRU_TURN);
     check_turn(w, n_steps);
     keys_sync(k);
     k->is_failing = false;
