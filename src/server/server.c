@@ -301,15 +301,15 @@ static void tell_stall(const struct server *s, int64_t cpu_us)
 /* The main thread looks at the engine: how long has it been away? */
 static void look(struct server *s)
 {
-    int64_t now_us = clock_mono_us(), cpu_us = clock_cpu_us(), cpu = cpu_us - s->looked_cpu_us;
+    int64_t now_us = clock_mono_us(), cpu_us = clock_cpu_us(), busy_us = cpu_us - s->looked_cpu_us;
     int64_t since_us = s->loop->awake_us > s->looked_us ? s->loop->awake_us : s->looked_us;
     bool counts = s->looked_us > 0 && s->state == SERVER_READY; /* not the start, nor loading */
     if (counts && now_us - since_us > s->stats.max_stall_us)
         s->stats.max_stall_us = now_us - since_us;
-    if (counts && cpu > s->stats.max_stall_cpu_us) {
-        s->stats.max_stall_cpu_us = cpu;
-        if (cpu >= STALL_TOLD_US)
-            tell_stall(s, cpu);
+    if (counts && busy_us > s->stats.max_stall_cpu_us) {
+        s->stats.max_stall_cpu_us = busy_us;
+        if (busy_us >= STALL_TOLD_US)
+            tell_stall(s, busy_us);
     }
     s->looked_us = now_us;
     s->looked_cpu_us = cpu_us;
@@ -366,6 +366,7 @@ static bool turn(struct server *s)
 {
     bool more = false;
     clock_tick();
+    stall_wake(&s->stall, s->loop->awake_us);
     spent(s, STALL_EVENTS);
     if (jobs_pending(s->jobs) > 0)
         (void)jobs_collect(s->jobs);

@@ -12,6 +12,13 @@ void stall_begin(struct stall *s, int64_t now_us)
     *s = (struct stall){.since_us = now_us};
 }
 
+/* It has slept until then, which is no part of what it did. woke_us 0: nothing has woken it. */
+void stall_wake(struct stall *s, int64_t woke_us)
+{
+    if (woke_us > s->since_us)
+        s->since_us = woke_us;
+}
+
 /* What has happened since the last call was this. */
 void stall_spent(struct stall *s, enum stall_phase phase, int64_t now_us)
 {

@@ -22,6 +22,7 @@ struct stall {
 };
 
 void stall_begin(struct stall *s, int64_t now_us);
+void stall_wake(struct stall *s, int64_t woke_us);
 void stall_spent(struct stall *s, enum stall_phase phase, int64_t now_us);
 void stall_print(const struct stall *s, int64_t cpu_us, struct str *out);
 

@@ -89,6 +89,21 @@ static void test_a_stall_names_what_took_it_since_the_last_look(void **state)
     str_free(&text);
 }
 
+static void test_what_the_thread_slept_is_no_part_of_a_stall(void **state)
+{
+    (void)state;
+    struct stall stall;
+    struct str text = {0};
+    stall_begin(&stall, 1000);
+    stall_wake(&stall, 91000);
+    stall_spent(&stall, STALL_EVENTS, 94000);
+    stall_wake(&stall, 0);
+    stall_spent(&stall, STALL_KEYS, 95000);
+    stall_print(&stall, 4000, &text);
+    assert_string_equal(text.data, "4.0 ms of CPU: events 3.0 ms, keys 1.0 ms");
+    str_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +111,7 @@ int main(void)
         cmocka_unit_test(test_counts_up_to_a_time_are_those_of_the_sorted_times_but_3_percent),
         cmocka_unit_test(test_small_times_are_exact_and_large_ones_are_kept),
         cmocka_unit_test(test_a_stall_names_what_took_it_since_the_last_look),
+        cmocka_unit_test(test_what_the_thread_slept_is_no_part_of_a_stall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
