@@ -68,14 +68,27 @@ static void open_branches(struct generation *g)
     }
 }
 
+/* Until the end entry holds them they count for maxmemory themselves: 20 beside each token are many
+ * times its text. */
+static void count_logprobs(const struct generation_branch *b, int sign)
+{
+    mem_count(MEM_KEY, sign * (ptrdiff_t)(b->logprobs.cap + b->prompt_logprobs.cap));
+}
+
+static void drop_logprobs(struct generation_branch *b)
+{
+    count_logprobs(b, -1);
+    str_free(&b->logprobs);
+    str_free(&b->prompt_logprobs);
+}
+
 static void free_branches(struct generation *g)
 {
     for (int32_t i = 0; i < g->n_branches; i++) {
         struct generation_branch *b = &g->branches[i];
         timer_stop(&g->ks->timers, &b->piece_timer);
         str_free(&b->held);
-        str_free(&b->logprobs);
-        str_free(&b->prompt_logprobs);
+        drop_logprobs(b);
         entry_put(b->resumed);
         entry_put(b->end);
     }
@@ -200,10 +213,12 @@ static void on_rows(void *owner, const struct gen_rows *rows)
     struct generation *g = owner;
     struct generation_branch *b = &g->branches[rows->branch];
     struct bytes none = {0};
+    count_logprobs(b, -1);
     if (rows->of_prompt)
         logprobs_print(rows->rows, rows->n, rows->n_best, &none, &b->prompt_logprobs);
     else
         logprobs_print(rows->rows, rows->n, rows->n_best, &b->logprobs_before, &b->logprobs);
+    count_logprobs(b, 1);
 }
 
 /* The field; data NULL: nobody asked for it. */
@@ -314,8 +329,7 @@ static void on_end(void *owner, const struct gen_end *end)
     if (end->branch == 0 && end->prompt_logprobs == NULL)
         facts.prompt_logprobs = prompt_logprobs_of(b);
     end_branch(g, end->branch, &facts);
-    str_free(&b->logprobs);
-    str_free(&b->prompt_logprobs);
+    drop_logprobs(b);
     if (!end->is_last)
         return;
     g->gen = NULL;

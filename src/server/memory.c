@@ -1,8 +1,9 @@
 /* memory.c - maxmemory: what counts, making room, who is refused.
  *
- * Counted is what clients can make grow: keys with their entries, ids and pieces (by the allocators,
- * MEM_KEY), and the buffers of clients (looked at whenever a client was served). The model, the
- * cache of K and V and the engine have sizes of their own, fixed at the start.
+ * Counted is what clients can make grow: keys with their entries, ids, pieces and the
+ * log-probabilities of what runs (by the allocators, MEM_KEY), and the buffers of clients (looked at
+ * whenever a client was served). The model, the cache of K and V and the engine have sizes of their
+ * own, fixed at the start.
  *
  * Over the limit, keys go by maxmemory-policy, a slice of time a turn, and a slice before each
  * command that may take memory. As in Redis such a command runs while eviction has something to

@@ -222,7 +222,7 @@ static inline void client_answer(struct gen_waiter *waiter, const struct gen_ans
 /* GEN key prompt and what options() sets. */
 struct gen_args {
     const char *key, *prompt, *role;
-    bool async, with_info, in_multi, ids;
+    bool async, with_info, in_multi, ids, logprobs;
     int64_t block_ms, deadline_ms, max_tokens;
     int32_t n; /* N; 0: not given */
     const char *stop;
@@ -280,6 +280,10 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
     if (a.max_tokens > 0) {
         r.options.max_tokens = a.max_tokens;
         r.given |= GEN_HAS_MAX_TOKENS;
+    }
+    if (a.logprobs) {
+        r.options.logprobs = true; /* none beside each: the fixture's model knows no others */
+        r.given |= GEN_HAS_LOGPROBS;
     }
     if (a.stop != NULL) {
         r.options.stops = &stop;

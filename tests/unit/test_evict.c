@@ -134,6 +134,30 @@ static void test_a_large_stream_comes_back_in_slices_before_another_key_goes(voi
     fx_close_all(&fx);
 }
 
+static void test_log_probabilities_count_before_the_end_entry_holds_them(void **state)
+{
+    enum { TURNS = 1000, TOKENS = TURNS / 2, LINE_BYTES = 5 }; /* a line is "120:0" at least */
+    size_t used[2], at_first;
+    for (int logprobs = 0; logprobs < 2; logprobs++) {
+        struct fixture fx;
+        struct client c;
+        fx_open(&fx, "");
+        fx.never_ends = true;
+        at_first = keys_memory_bytes();
+        struct gen_args args = {
+            .key = "k", .prompt = "p", .max_tokens = 2 * TURNS, .logprobs = logprobs};
+        fx_gen(&fx, &c, args);
+        fx_turns(&fx, TURNS);
+        assert_int_equal(keys_n_generating(fx.ks), 1);
+        used[logprobs] = keys_memory_bytes();
+        assert_true(keys_delete(fx.ks, 0, BYTES("k")));
+        fx_turns(&fx, 2);
+        assert_int_equal(keys_memory_bytes(), at_first);
+        fx_close_all(&fx);
+    }
+    assert_in_range(used[1] - used[0], TOKENS * LINE_BYTES, 100 * TOKENS * LINE_BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +167,7 @@ int main(void)
         cmocka_unit_test(test_what_nobody_used_goes_before_what_was_used),
         cmocka_unit_test(test_what_generates_or_tokenises_never_goes),
         cmocka_unit_test(test_a_large_stream_comes_back_in_slices_before_another_key_goes),
+        cmocka_unit_test(test_log_probabilities_count_before_the_end_entry_holds_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
