@@ -26,7 +26,7 @@ enum { ALONE_FIRST = 4, ALONE_MOST = 256 };
 /* ---- errors ---------------------------------------------------------------------------------------- */
 
 /* Keeps the first error until sync. */
-void cpu_fail(struct cpu *c, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void fail(struct cpu *c, const char *format, ...)
 {
     if (c->has_error)
         return;
@@ -82,7 +82,7 @@ static void *alloc_memory(struct backend *b, size_t size_bytes)
 {
     void *p = cpu_map(size_bytes);
     if (!p)
-        cpu_fail((struct cpu *)b, "cpu: no memory for a buffer of %zu bytes", size_bytes);
+        fail((struct cpu *)b, "cpu: no memory for a buffer of %zu bytes", size_bytes);
     return p;
 }
 

@@ -90,7 +90,6 @@ struct cpu {
 /* cpu_backend.c */
 void *cpu_map(size_t size_bytes); /* zeroed, lazily mapped, page aligned; NULL: none */
 void cpu_unmap(void *p);          /* accepts NULL */
-void cpu_fail(struct cpu *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Threads worth starting for `rows` rows. Never changes a result. */
 int cpu_threads_for(const struct cpu *c, int32_t rows);
 /* Makes every thread's scratch row hold n floats; only while loading. */

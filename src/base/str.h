@@ -54,7 +54,6 @@ bool parse_real(struct bytes text, double *out);  /* locale-free, exponent; no n
 bool parse_size(struct bytes text, uint64_t *bytes);       /* 1024, 1k kb m mb g gb as in Redis */
 bool parse_duration(struct bytes text, int64_t *ms);       /* 100, 100ms, 10s, 5m, 1h */
 int format_i64(char out[24], int64_t value);               /* length */
-int format_real(char out[40], double value);               /* shortest that reads back, "%.17g" */
 int format_six(char out[16], double value); /* "%.6g" at a tenth of its cost; length */
 
 /* Glob of Redis (* ? [a-z] [^x] \x); linear-time backtracking to the last star only. */

@@ -131,16 +131,6 @@ int format_i64(char out[24], int64_t value)
     return at;
 }
 
-int format_real(char out[40], double value)
-{
-    for (int precision = 1; precision <= 17; precision++) {
-        int n = snprintf(out, 40, "%.*g", precision, value);
-        if (strtod(out, NULL) == value || precision == 17)
-            return n;
-    }
-    return 0;
-}
-
 /* digits [n] d.ddd times ten to the exponent, as "%g" chooses the form. */
 static char *put_digits(char *at, const char *digits, int n, int exponent)
 {

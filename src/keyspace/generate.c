@@ -476,17 +476,6 @@ int gen_probe_end(struct gen_probe *probe, int32_t *n_tokens, int32_t *n_cached,
     return rc;
 }
 
-int keys_probe(struct keyspace *ks, int32_t db, uint64_t user, struct bytes prompt,
-               struct bytes role, struct bytes name, int32_t *n_tokens, int32_t *n_cached,
-               struct err *err)
-{
-    struct gen_probe *probe = gen_probe_begin(ks, db, user, prompt, role, name, err);
-    if (probe == NULL)
-        return -1;
-    gen_probe_run(probe);
-    return gen_probe_end(probe, n_tokens, n_cached, err);
-}
-
 void keyspace_shut_down(struct keyspace *ks)
 {
     ks->is_shutting_down = true;

@@ -109,10 +109,6 @@ struct gen_probe *gen_probe_begin(struct keyspace *ks, int32_t db, uint64_t user
 bool gen_probe_is_long(const struct gen_probe *probe);
 void gen_probe_run(struct gen_probe *probe);
 int gen_probe_end(struct gen_probe *probe, int32_t *n_tokens, int32_t *n_cached, struct err *err);
-/* All of it inside the call. */
-int keys_probe(struct keyspace *ks, int32_t db, uint64_t user, struct bytes prompt,
-               struct bytes role, struct bytes name, int32_t *n_tokens, int32_t *n_cached,
-               struct err *err);
 int32_t keys_n_generating(const struct keyspace *ks); /* tokenising, queued or running */
 
 #endif

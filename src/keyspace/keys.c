@@ -23,9 +23,9 @@
 #define GARBAGE_US 150   /* of giving memory back a turn */
 #define FREE_ENTRIES 100 /* entries given back at once, inside a command too; 0.01 to 0.1 ms */
 #define FREE_KEYS 20     /* keys of a flushed database given back at once */
-#define FREE_PARTS 10     /* of these a turn at most, whatever the clock says */
-#define TABLE_PLACE 64 /* bytes of a key's place in the hash table, about */
-#define RANDOM_TRIES 64 /* draws until a key that has not expired */
+#define FREE_PARTS 10    /* of these a turn at most, whatever the clock says */
+#define TABLE_PLACE 64   /* bytes of a key's place in the hash table, about */
+#define RANDOM_TRIES 64  /* draws until a key that has not expired */
 
 struct keyspace_config keyspace_config_default(void)
 {

@@ -106,7 +106,7 @@ struct stream {
     struct stream_marks *marks; /* [cap / 64 + 1] owns; only those of the entries are valid */
     size_t head, n, cap;
     struct stream_id last_id;     /* greatest id ever given, pieces included */
-    struct stream_id max_deleted; /* greatest id of an entry deleted by XDEL or XTRIM */
+    struct stream_id max_deleted; /* greatest id that XDEL took; trimming leaves it, as in Redis */
     uint64_t entries_added;
 };
 

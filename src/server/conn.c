@@ -63,7 +63,8 @@ bool conn_loop_is_over(const struct conn_loop *loop)
     return clock_mono_us() - loop->awake_us >= ROUND_US;
 }
 
-void conn_loop_leave(struct conn_loop *loop)
+/* Last in every handler of a connection: ends the round when its slice is over. */
+static void leave(struct conn_loop *loop)
 {
     if (conn_loop_is_over(loop))
         (void)event_base_loopbreak(loop->base); /* fails for no base of ours */
@@ -89,7 +90,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     struct conn *c = arg;
     conn_loop_enter(c->loop);
     read_once(c);
-    conn_loop_leave(c->loop);
+    leave(c->loop);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
@@ -101,7 +102,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
         c->loop->events->ended(c->owner);
     else if (conn_unsent(c) == 0)
         c->loop->events->drained(c->owner);
-    conn_loop_leave(c->loop);
+    leave(c->loop);
 }
 
 void conn_open(struct conn *c, struct conn_loop *loop, int fd, void *owner)

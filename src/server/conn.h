@@ -56,7 +56,6 @@ struct conn {
 void conn_loop_enter(
     struct conn_loop *loop); /* first in every handler of an event: the clock, too */
 bool conn_loop_is_over(const struct conn_loop *loop); /* its slice */
-void conn_loop_leave(struct conn_loop *loop); /* last: ends the round when its slice is over */
 
 void conn_open(struct conn *c, struct conn_loop *loop, int fd, void *owner); /* takes the fd */
 void conn_close(struct conn *c);

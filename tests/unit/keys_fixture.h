@@ -294,6 +294,18 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
     keys_generate(fx->ks, 0, bytes_from(a.key), &r, &c->waiter);
 }
 
+/* CACHE PROBE of raw text, without a job; key NULL: as on an empty one. */
+static inline int fx_probe(struct fixture *fx, uint64_t user, const char *prompt, const char *key,
+                           int32_t *n_tokens, int32_t *n_cached, struct err *err)
+{
+    struct bytes none = {0}, name = key != NULL ? bytes_from(key) : none;
+    struct gen_probe *probe = gen_probe_begin(fx->ks, 0, user, bytes_from(prompt), none, name, err);
+    if (probe == NULL)
+        return -1;
+    gen_probe_run(probe);
+    return gen_probe_end(probe, n_tokens, n_cached, err);
+}
+
 /* Its only client leaves, and it ends before the orphan clock does. */
 static inline void fx_gen_alone(struct fixture *fx, struct gen_args args)
 {

@@ -335,19 +335,18 @@ static void test_probe_tells_tokens_and_cached_and_writes_nothing(void **state)
     fx_open(&fx, "ok");
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = prompt});
     fx_finish(&fx);
-    struct bytes none = {NULL, 0};
-    assert_int_equal(keys_probe(fx.ks, 0, 0, bytes_from(prompt), none, none, &n, &cached, &err), 0);
+    assert_int_equal(fx_probe(&fx, 0, prompt, NULL, &n, &cached, &err), 0);
     assert_int_equal(n, 33);
     assert_int_equal(cached, 32);
-    assert_int_equal(keys_probe(fx.ks, 0, 7, bytes_from(prompt), none, none, &n, &cached, &err), 0);
+    assert_int_equal(fx_probe(&fx, 7, prompt, NULL, &n, &cached, &err), 0);
     assert_int_equal(cached, 0); /* another user */
     keyspace_options(fx.ks)->share_prefixes = true;
-    assert_int_equal(keys_probe(fx.ks, 0, 7, bytes_from(prompt), none, none, &n, &cached, &err), 0);
+    assert_int_equal(fx_probe(&fx, 7, prompt, NULL, &n, &cached, &err), 0);
     assert_int_equal(cached, 0); /* what was computed for one user is not everybody's */
     keyspace_options(fx.ks)->share_prefixes = false;
-    assert_int_equal(keys_probe(fx.ks, 0, 0, BYTES("?"), none, BYTES("k"), &n, &cached, &err), 0);
+    assert_int_equal(fx_probe(&fx, 0, "?", "k", &n, &cached, &err), 0);
     assert_int_equal(n, 36);
-    assert_int_equal(keys_probe(fx.ks, 0, 0, BYTES(""), none, none, &n, &cached, &err), -1);
+    assert_int_equal(fx_probe(&fx, 0, "", NULL, &n, &cached, &err), -1);
     assert_int_equal(keys_count(fx.ks, 0), 1);
     fx_close_all(&fx);
 }

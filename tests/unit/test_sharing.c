@@ -22,8 +22,7 @@ static int32_t found(struct fixture *fx, uint64_t user)
     int32_t n_tokens, n_cached;
     struct err err;
 
-    if (keys_probe(fx->ks, 0, user, bytes_from(prompt), (struct bytes){0}, (struct bytes){0},
-                   &n_tokens, &n_cached, &err) < 0)
+    if (fx_probe(fx, user, prompt, NULL, &n_tokens, &n_cached, &err) < 0)
         fail_msg("%s", err.text);
     return n_cached;
 }
