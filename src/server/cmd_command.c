@@ -108,10 +108,18 @@ static int count_subcommands(const struct command *c)
     return n;
 }
 
+/* As command_full_name, which has to look for the parent. */
+static void append_full_name(struct str *out, const struct command *c, const char *parent)
+{
+    if (parent)
+        str_printf(out, "%s|", parent);
+    str_append_str(out, c->name);
+}
+
 static void reply_full_name(struct reply *r, const struct command *c, const char *parent)
 {
     struct str name = {0};
-    str_printf(&name, "%s%s%s", parent ? parent : "", parent ? "|" : "", c->name);
+    append_full_name(&name, c, parent);
     reply_bulk(r, bytes_of(&name));
     str_free(&name);
 }
@@ -187,7 +195,7 @@ static int list_one(struct reply *r, const struct command *c, const char *parent
                     enum list_filter filter, struct bytes value)
 {
     struct str name = {0};
-    str_printf(&name, "%s%s%s", parent ? parent : "", parent ? "|" : "", c->name);
+    append_full_name(&name, c, parent);
     int n = is_listed(c, &name, filter, value);
     if (n > 0)
         reply_bulk(r, bytes_of(&name));
