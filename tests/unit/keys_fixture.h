@@ -247,6 +247,8 @@ static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args 
         args[n++] = BYTES("ASYNC");
     if (a.extra != NULL)
         args[n++] = bytes_from(a.extra);
+    if (a.logprobs)
+        args[n++] = BYTES("LOGPROBS");
     if (a.id != NULL) {
         args[n++] = BYTES("ID");
         args[n++] = r.id = bytes_from(a.id);
