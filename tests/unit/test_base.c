@@ -587,17 +587,27 @@ static struct sched_attr own_attributes(void)
 /* A thread that asks to go first. */
 struct asking {
     struct job job;
+    int extra; /* niceness that it is started with beside its parent's */
     struct sched_attr before, after;
-    bool may; /* have a higher priority */
+    int high; /* niceness that it should get */
+    bool may; /* have that */
 };
-enum { HIGH = -10 };
+enum { RISE = 10, LEAST_NICE = -20 };
+
+static void be_nice(int nice)
+{
+    assert_int_equal(setpriority(PRIO_PROCESS, (id_t)gettid(), nice), 0);
+}
 
 static void ask_to_go_first(struct job *job)
 {
     struct asking *a = (struct asking *)job;
+    be_nice(own_attributes().sched_nice + a->extra);
     a->before = own_attributes();
-    a->may = setpriority(PRIO_PROCESS, (id_t)gettid(), HIGH) == 0 &&
-             setpriority(PRIO_PROCESS, (id_t)gettid(), a->before.sched_nice) == 0;
+    a->high = a->before.sched_nice - RISE > LEAST_NICE ? a->before.sched_nice - RISE : LEAST_NICE;
+    a->may = setpriority(PRIO_PROCESS, (id_t)gettid(), a->high) == 0;
+    if (a->may)
+        be_nice(a->before.sched_nice);
     thread_ask_to_go_first();
     a->after = own_attributes();
 }
@@ -610,18 +620,19 @@ static void asked(struct job *job)
 static void test_who_asks_to_go_first_gets_it_alone_and_keeps_its_policy(void **state)
 {
     struct sched_attr own = own_attributes();
-    struct jobs *jobs = jobs_new(1);
-    struct asking a = {.job = {.run = ask_to_go_first, .done = asked}};
-    jobs_submit(jobs, &a.job);
-    jobs_free(jobs); /* when it is done */
-    bool rises = a.may && a.before.sched_nice > HIGH;
-    assert_int_equal(a.after.size, sizeof a.after);
-    assert_int_equal(a.after.sched_policy, a.before.sched_policy);
-    assert_int_equal(a.after.sched_nice, rises ? HIGH : a.before.sched_nice);
-    assert_true(a.after.sched_runtime == 0 || a.after.sched_runtime == 100000);
-    assert_int_equal(own_attributes().sched_nice, own.sched_nice);
-    if (!rises)
-        print_message("# no priority is to be had here that is higher\n");
+    for (int extra = 0; extra <= 5; extra += 5) { /* what it was started with counts */
+        struct jobs *jobs = jobs_new(1);
+        struct asking a = {.job = {.run = ask_to_go_first, .done = asked}, .extra = extra};
+        jobs_submit(jobs, &a.job);
+        jobs_free(jobs); /* when it is done */
+        assert_int_equal(a.after.size, sizeof a.after);
+        assert_int_equal(a.after.sched_policy, a.before.sched_policy);
+        assert_int_equal(a.after.sched_nice, a.may ? a.high : a.before.sched_nice);
+        assert_true(a.after.sched_runtime == 0 || a.after.sched_runtime == 100000);
+        assert_int_equal(own_attributes().sched_nice, own.sched_nice);
+        if (!a.may)
+            print_message("# no priority is to be had here that is higher\n");
+    }
 }
 
 static void test_a_thread_knows_how_long_it_waited(void **state)
