@@ -230,19 +230,28 @@ def compare_rows(theirs, ours, report):
         compare_rows(named(theirs[name][9]), named(ours[name][9]), report)
 
 
+class Facts:
+    """Counts what is compared, and keeps what differs."""
+
+    def __init__(self):
+        self.n, self.faults = 0, []
+
+    def compare(self, is_right, text):
+        self.n += 1
+        if not is_right:
+            self.faults.append(text)
+
+    def judge(self, least):
+        print(f"# {self.n} facts compared")
+        assert not self.faults and self.n > least, "\n".join(self.faults)
+
+
 @test("COMMAND: arity, flags, keys, categories, tips and specs of every command that both have")
 def _():
     with Pair() as pair:
-        faults, n = [], 0
-
-        def report(is_right, text):
-            nonlocal n
-            n += 1
-            if not is_right:
-                faults.append(text)
-        compare_rows(*[named(c.ask("COMMAND")) for c in pair.control], report)
-        print(f"# {n} facts compared")
-        assert not faults and n > 600, "\n".join(faults)
+        facts = Facts()
+        compare_rows(*[named(c.ask("COMMAND")) for c in pair.control], facts.compare)
+        facts.judge(600)
 
 
 # ---- drawn commands ------------------------------------------------------------------------------------
@@ -342,20 +351,13 @@ def compare_docs(theirs, ours, report):
 @test("COMMAND DOCS: since and group as Redis says, types of arguments that redis-cli knows")
 def _():
     with Pair() as pair:
-        faults, n = [], 0
-
-        def report(is_right, text):
-            nonlocal n
-            n += 1
-            if not is_right:
-                faults.append(text)
+        facts = Facts()
         replies = []
         for c in pair.control:
             c.ask("HELLO", 3)
             replies.append(c.call("COMMAND", "DOCS"))
-        compare_docs(*replies, report)
-        print(f"# {n} facts compared")
-        assert not faults and n > 300, "\n".join(faults)
+        compare_docs(*replies, facts.compare)
+        facts.judge(300)
 
 
 @test("CLIENT INFO and CLIENT LIST have the fields of Redis, in its order")
