@@ -56,7 +56,7 @@ static int finished(const struct entry *last, struct err *err)
 
 int conversation_may_go_on(const struct stream *s, bool *inside, bool *is_chat, struct err *err)
 {
-    int64_t i = group_last_known(s);
+    int64_t i = stream_previous_known(s, s->n);
     if (i < 0)
         return err_set(err, "ERR the key holds nothing to go on with: GEN needs a prompt");
     const struct entry *last = stream_entry(s, (size_t)i);

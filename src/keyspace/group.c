@@ -64,11 +64,6 @@ bool group_goes_on(const struct stream *s, size_t i, struct end_group *met)
     return met->ends[PLANTED(FOLLOW_HIGHEST) ? met->n - 1 : 0] == stream_entry(s, i);
 }
 
-int64_t group_last_known(const struct stream *s)
-{
-    return stream_previous_known(s, s->n);
-}
-
 /* Is entry i, a known one, left aside? met: as of group_goes_on. */
 static bool is_aside(const struct stream *s, size_t i, struct stream_id group,
                      const struct entry *chosen, struct end_group *met)

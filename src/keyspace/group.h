@@ -16,8 +16,6 @@ void group_at(const struct stream *s, size_t i, struct end_group *group);
  * walk in order: met is zeroed before, and holds the group met last, so that each is looked at once,
  * however many its branches are and whatever stands behind them. */
 bool group_goes_on(const struct stream *s, size_t i, struct end_group *met);
-/* Index of the last entry that means something to the model; -1: none. */
-int64_t group_last_known(const struct stream *s);
 /* For a stream that nobody has seen yet. Of the end entries with this group only `chosen` (may be
  * NULL) stays, 0-0 names none; of all others what goes on. */
 void group_prune(struct stream *s, struct stream_id group, const struct entry *chosen);

@@ -231,7 +231,7 @@ static enum retry_verdict judge_id(const struct key *key, const struct attempt *
 static bool is_last(const struct key *key, const struct attempt *before)
 {
     struct end_group group;
-    int64_t last = group_last_known(key->stream);
+    int64_t last = stream_previous_known(key->stream, key->stream->n);
     return last >= 0 &&
            stream_id_compare(stream_entry(key->stream, (size_t)last)->id, before->end_id) == 0 &&
            retry_ends(key, before->end_id, before->n_branches, &group);
