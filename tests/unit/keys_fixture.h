@@ -232,6 +232,16 @@ struct gen_args {
     const char *id;    /* ID */
 };
 
+/* n times "a", each a token; good until the next call. */
+static inline const char *fx_long(size_t n)
+{
+    static char text[2 * FX_CONTEXT];
+    assert_true(n < sizeof text);
+    memset(text, 'a', n);
+    text[n] = '\0';
+    return text;
+}
+
 static inline void fx_gen(struct fixture *fx, struct client *c, struct gen_args a)
 {
     struct bytes args[14], stop = bytes_from(a.stop ? a.stop : "");

@@ -235,10 +235,8 @@ static void test_what_multi_learns_late_is_an_error_entry_for_every_branch(void 
 {
     struct fixture fx;
     struct client c;
-    static char text[FX_CONTEXT + 1];
-    memset(text, 'a', FX_CONTEXT);
     fx_open(&fx, "");
-    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text, .n = 2, .in_multi = true});
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = fx_long(FX_CONTEXT), .n = 2, .in_multi = true});
     assert_int_equal(c.kind, GEN_ANSWER_ID);
     fx_finish(&fx);
     struct stream *s = key_stream(fx_key(&fx, "k"));

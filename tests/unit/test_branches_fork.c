@@ -81,10 +81,8 @@ static void test_branch_while_the_next_prompt_is_tokenised(void **state)
     struct fixture fx;
     struct client c;
     struct err err;
-    static char text[3001]; /* for a job */
-    memset(text, 'a', sizeof text - 1);
     run_three(&fx);
-    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text, .n = 3});
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = fx_long(3000), .n = 3});
     assert_int_equal(keys_n_generating(fx.ks), 1);
     assert_int_equal(fork_branch(&fx, "a", 1, &err), 1);
     expect_held(&fx, "a", "p e1:de/stop ");

@@ -167,11 +167,9 @@ static void test_a_destination_that_tokenises_is_busy_and_replace_ends_it(void *
     struct fixture fx;
     struct client c;
     struct err err;
-    static char text[3000];
     fx_open(&fx, "");
-    memset(text, 'a', sizeof text - 1);
     fx_text(&fx, "k", "a");
-    fx_gen(&fx, &c, (struct gen_args){.key = "x", .prompt = text});
+    fx_gen(&fx, &c, (struct gen_args){.key = "x", .prompt = fx_long(2999)});
     assert_int_equal(fork_to(&fx, "x", NULL, NULL, false, &err), -1);
     assert_memory_equal(err.text, "BUSYKEY ", 8);
     assert_int_equal(fork_to(&fx, "x", NULL, NULL, true, &err), 1);

@@ -6,10 +6,8 @@ static void test_a_refusal_writes_nothing(void **state)
 {
     struct fixture fx;
     struct client c;
-    static char text[5000];
     fx_open(&fx, "x");
-    memset(text, 'a', sizeof text - 1);
-    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text});
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = fx_long(4999)});
     assert_int_equal(c.n_answers, 0); /* long: a job tokenises it */
     expect_state(&fx, "k", "queued", "");
     fx_turn(&fx);
@@ -26,10 +24,8 @@ static void test_a_key_is_busy_while_its_prompt_is_tokenised(void **state)
     struct client a, b;
     struct err err;
     struct stream_id id;
-    static char text[3000];
     fx_open(&fx, "");
-    memset(text, 'a', sizeof text - 1);
-    fx_gen(&fx, &a, (struct gen_args){.key = "k", .prompt = text});
+    fx_gen(&fx, &a, (struct gen_args){.key = "k", .prompt = fx_long(2999)});
     fx_gen(&fx, &b, (struct gen_args){.key = "k", .prompt = "other"});
     expect_error(&b, "BUSYKEY ");
     assert_int_equal(fx_add(&fx, "k", (const char *const[]){"text", "x"}, 1, &id, &err), -1);
@@ -48,10 +44,8 @@ static void test_del_of_a_key_that_tokenises_answers_and_counts_nothing(void **s
 {
     struct fixture fx;
     struct client a;
-    static char text[3000];
     fx_open(&fx, "");
-    memset(text, 'a', sizeof text - 1);
-    fx_gen(&fx, &a, (struct gen_args){.key = "k", .prompt = text});
+    fx_gen(&fx, &a, (struct gen_args){.key = "k", .prompt = fx_long(2999)});
     assert_false(keys_delete(fx.ks, 0, BYTES("k")));
     expect_error(&a, "the key is gone");
     fx_turn(&fx);
@@ -62,10 +56,8 @@ static void test_inside_multi_the_id_comes_at_once_and_a_refusal_is_an_end_entry
 {
     struct fixture fx;
     struct client c;
-    static char text[5000];
     fx_open(&fx, "x");
-    memset(text, 'a', sizeof text - 1);
-    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text, .in_multi = true});
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = fx_long(4999), .in_multi = true});
     assert_int_equal(c.kind, GEN_ANSWER_ID);
     assert_int_equal(stream_id_compare(c.id, key_last_id(fx_key(&fx, "k"))), 0);
     fx_turn(&fx);
@@ -80,10 +72,8 @@ static void test_a_long_prompt_is_tokenised_by_a_job_and_its_ids_stay(void **sta
 {
     struct fixture fx;
     struct client c;
-    static char text[3000];
     fx_open(&fx, "yes");
-    memset(text, 'a', sizeof text - 1);
-    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text, .with_info = true});
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = fx_long(2999), .with_info = true});
     assert_null(fx_key(&fx, "k"));
     assert_int_equal(jobs_pending(fx.jobs), 1);
     fx_finish(&fx);
@@ -105,14 +95,12 @@ static void test_jobs_on_threads_share_entries(void **state)
     struct fixture fx;
     struct client c, d;
     struct err err;
-    static char text[3000];
     struct bytes target = BYTES("x");
     struct fork_request fork = {.source = BYTES("k"), .targets = &target, .n_targets = 1};
     fx_open(&fx, "");
     jobs_free(fx.jobs);
     fx.jobs = keyspace_options(fx.ks)->jobs = jobs_new(2);
-    memset(text, 'a', sizeof text - 1);
-    fx_text(&fx, "k", text);
+    fx_text(&fx, "k", fx_long(2999));
     assert_int_equal(keys_fork(fx.ks, &fork, &err), 1);
     fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = "p"});
     fx_gen(&fx, &d, (struct gen_args){.key = "x", .prompt = "p"});
@@ -295,14 +283,12 @@ static void test_a_default_is_lowered_to_what_fits_and_a_wish_is_refused(void **
 {
     struct fixture fx;
     struct client c;
-    static char text[3000];
     fx_open_with(&fx, "ok", 100); /* blocks of 16: 1,600 tokens */
     keyspace_options(fx.ks)->default_max_tokens = 2000;
-    memset(text, 'a', 1000);
-    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = text});
+    fx_gen(&fx, &c, (struct gen_args){.key = "k", .prompt = fx_long(1000)});
     fx_finish(&fx);
     assert_string_equal(c.text, "ok");
-    fx_gen(&fx, &c, (struct gen_args){.key = "j", .prompt = text, .max_tokens = 2000});
+    fx_gen(&fx, &c, (struct gen_args){.key = "j", .prompt = fx_long(1000), .max_tokens = 2000});
     expect_error(&c, "OOM ");
     assert_null(fx_key(&fx, "j"));
     fx_close_all(&fx);

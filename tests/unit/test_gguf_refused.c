@@ -173,6 +173,17 @@ static void test_a_broken_alignment_is_refused(void **state)
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
+/* A file with one tensor t, and room for its data. */
+static void refuse_tensor(uint32_t n_dims, const uint64_t *dims, enum tensor_type type,
+                          size_t n_data, const char *words)
+{
+    struct str s = {0};
+    header(&s, 3, 1, 0);
+    info(&s, "t", n_dims, dims, type, 0);
+    data(&s, n_data);
+    assert_refused(&s, words);
+}
+
 static void test_dimensions_are_one_to_four_and_positive(void **state)
 {
     static const uint32_t counts[] = {0, 5, 255, UINT32_MAX};
@@ -185,14 +196,8 @@ static void test_dimensions_are_one_to_four_and_positive(void **state)
         data(&s, 4096);
         assert_refused(&s, "dimensions, expected 1 to 4");
     }
-    header(&s, 3, 1, 0);
-    info(&s, "t", 2, zero, TENSOR_F32, 0);
-    data(&s, 4096);
-    assert_refused(&s, "tensor t: dimension 1 is 0");
-    header(&s, 3, 1, 0);
-    info(&s, "t", 2, negative, TENSOR_F32, 0);
-    data(&s, 4096);
-    assert_refused(&s, "tensor t: dimension 0 is -32");
+    refuse_tensor(2, zero, TENSOR_F32, 4096, "tensor t: dimension 1 is 0");
+    refuse_tensor(2, negative, TENSOR_F32, 4096, "tensor t: dimension 0 is -32");
 }
 
 static void test_tensors_whose_bytes_wrap_are_refused(void **state)
@@ -201,23 +206,12 @@ static void test_tensors_whose_bytes_wrap_are_refused(void **state)
     static const uint64_t wide[1] = {UINT64_C(1) << 62};
     static const uint64_t deep[4] = {1, UINT64_C(1) << 31, UINT64_C(1) << 31, 2};
     static const uint64_t large[2] = {UINT64_C(1) << 20, UINT64_C(1) << 20};
-    struct str s = {0};
-    header(&s, 3, 1, 0);
-    info(&s, "t", 2, square, TENSOR_F32, 0);
-    data(&s, 64);
-    assert_refused(&s, "tensor t: 2147483648 x 2147483648 values of F32 overflow");
-    header(&s, 3, 1, 0);
-    info(&s, "t", 1, wide, TENSOR_F32, 0);
-    data(&s, 64);
-    assert_refused(&s, "tensor t: ");
-    header(&s, 3, 1, 0);
-    info(&s, "t", 4, deep, TENSOR_F32, 0);
-    data(&s, 64);
-    assert_refused(&s, "tensor t: dimension 3 of 2 overflows");
-    header(&s, 3, 1, 0);
-    info(&s, "t", 2, large, TENSOR_Q4_K, 0);
-    data(&s, 64);
-    assert_refused(&s, "tensor t: 618475290624 bytes at offset 0 end behind the data's 64 bytes");
+    refuse_tensor(2, square, TENSOR_F32, 64,
+                  "tensor t: 2147483648 x 2147483648 values of F32 overflow");
+    refuse_tensor(1, wide, TENSOR_F32, 64, "tensor t: ");
+    refuse_tensor(4, deep, TENSOR_F32, 64, "tensor t: dimension 3 of 2 overflows");
+    refuse_tensor(2, large, TENSOR_Q4_K, 64,
+                  "tensor t: 618475290624 bytes at offset 0 end behind the data's 64 bytes");
 }
 
 static void test_rows_are_whole_blocks(void **state)

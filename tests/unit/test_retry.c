@@ -132,10 +132,8 @@ static void test_the_arguments_are_kept_only_until_the_end_was_told(void **state
 {
     struct fixture fx;
     struct client b;
-    static char text[3001];
-    struct gen_args args = {.key = "k", .prompt = text};
+    struct gen_args args = {.key = "k", .prompt = fx_long(3000)};
     fx_open(&fx, "abc");
-    memset(text, 'a', sizeof text - 1);
     fx_gen(&fx, &b, args);
     fx_turns(&fx, 2);
     gen_waiter_leave(&b.waiter);
@@ -360,10 +358,8 @@ static void test_an_orphan_while_it_tokenises_leaves_nothing(void **state)
 {
     struct fixture fx;
     struct client a;
-    static char text[3000];
     fx_open(&fx, "");
-    memset(text, 'a', sizeof text - 1);
-    fx_gen(&fx, &a, (struct gen_args){.key = "k", .prompt = text});
+    fx_gen(&fx, &a, (struct gen_args){.key = "k", .prompt = fx_long(2999)});
     gen_waiter_leave(&a.waiter);
     clock_advance_ms(10000);
     (void)keyspace_turn(fx.ks);
